@@ -11,7 +11,6 @@
 #include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/member/endpoint_name.h"
 #include "launcher/hosts/member/rendezvous_client.h"
-#include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/endpoint.h"
@@ -35,8 +34,7 @@ Time now() {
 class C10dRendezvous : public Rendezvous {
  public:
   /// @param store_port  port of rank 0's store from the options; nothing: a
-  /// free
-  ///   port for every world
+  ///   free port for every world
   C10dRendezvous(EventLoop& loop,
                  CoordinatedConfig config,
                  CoordinatorEndpoint endpoint,
@@ -61,16 +59,19 @@ class C10dRendezvous : public Rendezvous {
 
   void join(const HostOffer& offer) override;
   void report(const HostOutcome& outcome) override {
-    run([this, outcome] { perform(client_->report(outcome, now())); });
+    perform(client_->report(outcome, now()));
   }
   void leave() override {
     name_.stop();
     if (client_) {
-      run([this] { perform(client_->leave()); });
+      perform(client_->leave());
     }
   }
-  void end() override {}
-  bool is_over() const override { return true; }
+  void end() override { leave(); }
+  /// The other hosts hear of this host's last message through the coordinator.
+  bool is_over() const override {
+    return !server_ || !server_->is_connected_from_here();
+  }
 
  private:
   void start(const std::vector<SocketAddress>& addresses,
@@ -81,18 +82,14 @@ class C10dRendezvous : public Rendezvous {
 
   /// Runs `action`, and answers RendezvousLost if it throws a LaunchError.
   void answer_errors(const std::function<void()>& action) const;
-  void run(TaskQueue::Task task);
-  /// Makes a handler whose task performs the actions that `decide` returns for
-  /// the handler's arguments.
+  /// Makes a handler that performs the actions that `decide` returns for the
+  /// handler's arguments.
   template <typename Decide>
   auto performing(Decide decide) {
-    return [this, decide](const auto&... news) {
-      run([this, decide, news...] { perform(decide(news...)); });
-    };
+    return [this, decide](const auto&... news) { perform(decide(news...)); };
   }
   void perform(const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
-  void send_to_coordinator(const Message& message);
   void connect();
   void set_timer();
   void on_time();
@@ -107,15 +104,13 @@ class C10dRendezvous : public Rendezvous {
   StorePort reserved_port_;
   int store_port_ = 0;
 
+  std::string own_id_;  // Hello::id of this host
   std::optional<RendezvousClient> client_;
   std::optional<CoordinatorConnection> connection_;
 
-  // If this process has the coordinator, its client calls it directly instead
-  // of using connection_.
+  // On the host that runs the coordinator.
   std::optional<Coordinator> coordinator_;
   std::optional<LineServer> server_;
-
-  TaskQueue tasks_;
 };
 
 void C10dRendezvous::join(const HostOffer& offer) {
@@ -125,7 +120,7 @@ void C10dRendezvous::join(const HostOffer& offer) {
     store_port_ =
         is_store_elsewhere ? *given_store_port_ : reserved_port_.reserve();
     if (client_) {
-      run([this] { perform(client_->join(store_port_, now())); });
+      perform(client_->join(store_port_, now()));
       return;
     }
     name_.look_up(handler_, [this, offer](const auto& found, auto waited) {
@@ -140,6 +135,7 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
                            std::chrono::milliseconds waited) {
   const Hello hello = hello_of(config_, host_, offer);
   std::vector<Fd> listeners = listen_as_coordinator(endpoint_, addresses);
+  own_id_ = hello.id;
   if (!listeners.empty()) {
     start_coordinator(std::move(listeners));
   }
@@ -165,7 +161,7 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
                                 .option = endpoint_.host_option,
                                 .local_address = config_.local_address,
                                 .timeouts = timeouts});
-  run([this] { perform(client_->join(store_port_, now())); });
+  perform(client_->join(store_port_, now()));
 }
 
 void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
@@ -173,6 +169,7 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
       endpoint_.host_option + " " + text_of(endpoint_.endpoint);
   coordinator_.emplace(
       Coordinator::Options{
+          .own_id = own_id_,
           .terms = config_.terms,
           .start_hosts = config_.start_hosts,
           .token = config_.token,
@@ -206,12 +203,6 @@ void C10dRendezvous::answer_errors(const std::function<void()>& action) const {
   }
 }
 
-void C10dRendezvous::run(TaskQueue::Task task) {
-  if (tasks_.run(std::move(task))) {
-    set_timer();
-  }
-}
-
 void C10dRendezvous::perform(const RendezvousClient::Actions& actions) {
   for (const RendezvousClient::Action& action : actions) {
     std::visit(
@@ -220,42 +211,28 @@ void C10dRendezvous::perform(const RendezvousClient::Actions& actions) {
             [this](const RendezvousClient::Disconnect&) {
               connection_->disconnect();
             },
-            [this](const Message& message) { send_to_coordinator(message); },
+            [this](const Message& message) { connection_->send(message); },
             [this](const RendezvousAnswer& answer) { handler_(answer); }},
         action);
   }
+  set_timer();
 }
 
 void C10dRendezvous::perform(const Coordinator::Actions& actions) {
   for (const Coordinator::Action& action : actions) {
     if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
       server_->close_after_flush(drop->connection);
-      continue;
-    }
-    const auto& send = std::get<Coordinator::Send>(action);
-    if (send.to != Coordinator::kOwn) {
+    } else {
+      const auto& send = std::get<Coordinator::Send>(action);
       server_->send(send.to, encode(send.message));
-      continue;
     }
-    run([this, message = send.message] {
-      perform(client_->on_message(message, now()));
-    });
   }
   if (coordinator_->is_done()) {
     // The next job's hosts may connect to this endpoint while this ddprun still
     // writes its output.
     server_->stop_listening();
   }
-}
-
-void C10dRendezvous::send_to_coordinator(const Message& message) {
-  if (!coordinator_) {
-    connection_->send(message);
-    return;
-  }
-  run([this, message] {
-    perform(coordinator_->on_message(Coordinator::kOwn, message, now()));
-  });
+  set_timer();
 }
 
 /// The endpoint's name may have moved to another host, or to this host.
@@ -273,16 +250,14 @@ void C10dRendezvous::use_fresh_addresses() {
 }
 
 void C10dRendezvous::connect() {
-  if (!coordinator_) {
+  if (!server_) {
     answer_errors([this] { use_fresh_addresses(); });
   }
-  if (!coordinator_) {
+  if (server_) {
+    connection_->connect_to(*server_, endpoint_.endpoint.host);
+  } else {
     connection_->connect();
-    return;
   }
-  run([this] {
-    perform(client_->on_connected(endpoint_.endpoint.host, now()));
-  });
 }
 
 void C10dRendezvous::set_timer() {
@@ -295,11 +270,11 @@ void C10dRendezvous::set_timer() {
 }
 
 void C10dRendezvous::on_time() {
-  run([this] { perform(client_->on_time(now())); });
+  perform(client_->on_time(now()));
   if (!coordinator_) {
     return;
   }
-  run([this] { perform(coordinator_->on_time(now())); });
+  perform(coordinator_->on_time(now()));
   server_->drop_idle(
       now() - config_.timeouts.silence(),
       [this](LineServer::Id id) { return coordinator_->is_known(id); });

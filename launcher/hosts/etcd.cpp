@@ -139,7 +139,6 @@ void EtcdRendezvous::listen_on_free_port() {
   const std::string host = client_.own_address(config_.local_address);
   Listeners listeners = launcher::listen_on_free_port(host);
   own_place_.endpoint = listeners.endpoint;
-  agent_->set_address(host);
   const int number = ++server_number_;
   server_ = std::make_unique<LineServer>(
       loop_,
@@ -176,37 +175,38 @@ void EtcdRendezvous::perform_one(const EtcdAgent::CloseListeners&) {
 }
 
 void EtcdRendezvous::perform_one(const EtcdAgent::Connect& connect) {
-  const auto addresses =
-      with_port(client_.coordinator_addresses(), connect.to.port);
-  if (addresses.empty()) {
+  const Endpoint to = connect.to.value_or(own_place_.endpoint);
+  const auto addresses = with_port(client_.coordinator_addresses(), to.port);
+  if (connect.to && addresses.empty()) {
     perform(agent_->on_closed(RendezvousClient::Loss::other, time_now()));
     return;
   }
-  const bool is_the_same = connection_ &&
-                           connect.to.host == connection_end_.host &&
-                           connect.to.port == connection_end_.port;
-  if (is_the_same) {
-    connection_->connect();
-    return;
+  const bool is_the_same = connection_ && to.host == connection_end_.host &&
+                           to.port == connection_end_.port;
+  if (!is_the_same) {
+    connection_end_ = to;
+    connection_.emplace(
+        loop_,
+        addresses,
+        CoordinatorConnection::Handlers{
+            .on_open =
+                [this](const std::string& address) {
+                  perform(agent_->on_connected(address, time_now()));
+                },
+            .on_message =
+                [this](const Message& message) {
+                  perform(agent_->on_message(message, time_now()));
+                },
+            .on_lost =
+                [this](RendezvousClient::Loss loss, const std::string&) {
+                  perform(agent_->on_closed(loss, time_now()));
+                }});
   }
-  connection_end_ = connect.to;
-  connection_.emplace(
-      loop_,
-      addresses,
-      CoordinatorConnection::Handlers{
-          .on_open =
-              [this](const std::string& address) {
-                perform(agent_->on_connected(address, time_now()));
-              },
-          .on_message =
-              [this](const Message& message) {
-                perform(agent_->on_message(message, time_now()));
-              },
-          .on_lost =
-              [this](RendezvousClient::Loss loss, const std::string&) {
-                perform(agent_->on_closed(loss, time_now()));
-              }});
-  connection_->connect();
+  if (connect.to) {
+    connection_->connect();
+  } else {
+    connection_->connect_to(*server_, to.host);
+  }
 }
 
 void EtcdRendezvous::perform_one(const EtcdAgent::Disconnect&) {

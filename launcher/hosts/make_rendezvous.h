@@ -37,7 +37,8 @@ std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
 
 /// Hosts that exchange messages with a Coordinator. It runs in a ddprun on the
 /// endpoint's host: the first one there that finds the port free. Every host
-/// has a RendezvousClient.
+/// has a RendezvousClient and a connection to the coordinator. On its own host
+/// the connection is a socketpair.
 ///
 /// With c10d, MASTER_ADDR is the address of rank 0's host in its connection to
 /// the coordinator, or on the endpoint's host the endpoint's name. MASTER_PORT

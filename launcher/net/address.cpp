@@ -92,13 +92,15 @@ std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
 
 std::string numeric_host(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> text;
-  return ::getnameinfo(address.get(),
-                       address.size,
-                       text.data(),
-                       text.size(),
-                       nullptr,
-                       0,
-                       NI_NUMERICHOST) == 0
+  const sa_family_t family = address.storage.ss_family;
+  const bool is_ip = family == AF_INET || family == AF_INET6;
+  return is_ip && ::getnameinfo(address.get(),
+                                address.size,
+                                text.data(),
+                                text.size(),
+                                nullptr,
+                                0,
+                                NI_NUMERICHOST) == 0
              ? text.data()
              : "";
 }

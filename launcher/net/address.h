@@ -32,7 +32,8 @@ std::vector<SocketAddress> addresses_of(const std::string& host, int port);
 std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
                                      int port);
 
-/// Formats the address without its port: "10.0.0.7", "fe80::1%eth0".
+/// Formats the address without its port: "10.0.0.7", "fe80::1%eth0". Empty
+/// for an end of a socketpair.
 std::string numeric_host(const SocketAddress& address);
 
 int port_of(const SocketAddress& address);

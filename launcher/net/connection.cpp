@@ -20,6 +20,12 @@ int error_of(const Fd& socket) {
              : errno;
 }
 
+/// Returns a timer name that no other connection has.
+std::string next_timer() {
+  static uint64_t count = 0;
+  return "connection " + std::to_string(++count);
+}
+
 }  // namespace
 
 std::string end_text(int error) {
@@ -36,11 +42,22 @@ Connection::Connection(EventLoop& loop,
       state_(state),
       longest_line_(longest_line),
       handlers_(std::move(handlers)) {
-  watch();
+  if (socket_) {
+    watch();
+    return;
+  }
+  const int error = errno;
+  state_ = State::connecting;
+  failure_ = next_timer();
+  loop_.arm_timer(
+      failure_, std::chrono::milliseconds(0), [this, error] { close(error); });
 }
 
 Connection::~Connection() {
   loop_.unwatch(watch_);
+  if (!failure_.empty()) {
+    loop_.disarm_timer(failure_);
+  }
 }
 
 void Connection::send(const std::string& lines) {

@@ -28,6 +28,8 @@ class Connection {
 
   enum class State { open, connecting };
 
+  /// @param socket  an empty one has failed with the present errno, which the
+  ///   event loop reports to on_closed
   /// @param longest_line in bytes, with its newline
   Connection(EventLoop& loop,
              Fd socket,
@@ -57,6 +59,7 @@ class Connection {
 
   EventLoop& loop_;
   Fd socket_;
+  std::string failure_;  // timer that reports the failure of an empty socket
   State state_;
   size_t longest_line_;
   Handlers handlers_;

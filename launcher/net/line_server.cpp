@@ -1,6 +1,9 @@
 #include "launcher/net/line_server.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -96,6 +99,22 @@ void LineServer::accept(Listener& listener) {
   if (!socket || (clients_.size() >= most_ && !drop_oldest_unknown())) {
     return;
   }
+  add(std::move(socket));
+}
+
+Fd LineServer::connect_from_here() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX,
+                   SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                   0,
+                   ends.data()) != 0) {
+    return Fd();
+  }
+  own_ = add(Fd(ends[0]));
+  return Fd(ends[1]);
+}
+
+LineServer::Id LineServer::add(Fd socket) {
   const Id id = ++last_id_;
   Connection::Handlers handlers{
       .on_open = [] {},
@@ -111,6 +130,7 @@ void LineServer::accept(Listener& listener) {
                                                        longest_line_,
                                                        std::move(handlers)),
                           std::chrono::steady_clock::now()});
+  return id;
 }
 
 bool LineServer::drop_oldest_unknown() {

@@ -49,6 +49,12 @@ class LineServer {
   /// Does nothing if the client has gone.
   void send(Id id, const std::string& lines);
 
+  /// Connects this process to its own server. Returns the client's end, which
+  /// does not block; empty, with errno, if too many files are open.
+  Fd connect_from_here();
+  /// Whether the server still has the latest connection of this process.
+  bool is_connected_from_here() const { return clients_.count(own_) > 0; }
+
   /// Accepts no more connections and frees the port. Open connections stay.
   void stop_listening();
 
@@ -83,6 +89,7 @@ class LineServer {
 
   void listen();
   void accept(Listener& listener);
+  Id add(Fd socket);
   bool drop_oldest_unknown();
   void on_lines(Id id, const std::vector<std::string>& lines);
   void on_closed(Id id, int error);
@@ -93,6 +100,7 @@ class LineServer {
   size_t longest_line_;
   Handlers handlers_;
   Id last_id_ = 0;
+  Id own_ = 0;  // connection of this process; 0: none
   std::map<Id, Client> clients_;
 };
 

@@ -25,7 +25,6 @@
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
-#include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/net/port.h"
 
 using namespace launcher;
@@ -98,42 +97,30 @@ class Guest {
                          config.coordinator.endpoint.port),
             {.on_open =
                  [this](const std::string& address) {
-                   run([this, address] {
-                     perform(client_.on_connected(address, now()));
-                   });
+                   perform(client_.on_connected(address, now()));
                  },
              .on_message =
                  [this](const Message& message) {
                    traffic_.count(message);
-                   run([this, message] {
-                     perform(client_.on_message(message, now()));
-                   });
+                   perform(client_.on_message(message, now()));
                  },
              .on_lost =
                  [this](RendezvousClient::Loss loss, const std::string&) {
-                   run([this, loss] {
-                     perform(client_.on_closed(loss, now()));
-                   });
+                   perform(client_.on_closed(loss, now()));
                  }}) {}
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 
-  void join() {
-    run([this] { perform(client_.join(29500, now())); });
-  }
-  void leave() {
-    run([this] { perform(client_.leave()); });
-  }
+  void join() { perform(client_.join(29500, now())); }
+  void leave() { perform(client_.leave()); }
   void on_time() {
     if (client_.next_deadline().value_or(Time::max()) <= now()) {
-      run([this] { perform(client_.on_time(now())); });
+      perform(client_.on_time(now()));
     }
   }
   int generation() const { return generation_; }
 
  private:
-  void run(TaskQueue::Task task) { tasks_.run(std::move(task)); }
-
   void perform(const RendezvousClient::Actions& actions) {
     for (const RendezvousClient::Action& action : actions) {
       std::visit(
@@ -165,7 +152,6 @@ class Guest {
   Traffic& traffic_;
   RendezvousClient client_;
   CoordinatorConnection connection_;
-  TaskQueue tasks_;
   int generation_ = -1;
 };
 

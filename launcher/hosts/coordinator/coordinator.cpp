@@ -194,7 +194,7 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
   }
   const auto holder = holder_of_rank(hello, options_.terms, hosts_);
   if (holder != hosts_.end()) {
-    if (is_holder_alive(*holder)) {
+    if (is_holder_alive(holder->second)) {
       actions_.push_back(
           Send{from, RendezvousLost{rank_taken_text(hello, holder->second)}});
     }
@@ -233,9 +233,8 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
 /// Whether the holder of a rank that another host wants is alive. The other
 /// host may be the holder's next ddprun. A holder is alive if it has sent a
 /// message since the rank was first contested.
-bool Coordinator::is_holder_alive(HostTable::value_type& entry) {
-  KnownHost& host = entry.second;
-  if (entry.first == kOwn) {
+bool Coordinator::is_holder_alive(KnownHost& host) {
+  if (is_own(host)) {
     return true;
   }
   if (!host.contested_since ||
@@ -324,7 +323,7 @@ void Coordinator::judge_failure() {
 bool Coordinator::waits_for_silent_host() const {
   return std::any_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
     const KnownHost& host = entry.second;
-    return entry.first != kOwn && owes_report(host, generation_) &&
+    return !is_own(host) && owes_report(host, generation_) &&
            (host.away_since || host.last_heard <= judging_since_);
   });
 }
@@ -355,12 +354,11 @@ Coordinator::Time Coordinator::removal_time(const KnownHost& host) const {
 void Coordinator::remove(HostTable::iterator gone,
                          Change change,
                          const std::string& how) {
-  const Connection connection = gone->first;
   const KnownHost host = std::move(gone->second);
   const WorldBroken lost{change, host.hello.host, how};
   hosts_.erase(gone);
   counts_ -= counts_of(host, generation_);
-  if (connection == kOwn) {
+  if (is_own(host)) {
     if (phase_ == Phase::judging) {
       judge_failure();
     }
@@ -394,7 +392,7 @@ void Coordinator::remove_silent_hosts() {
   next_removal_ = now_ + silence;
   for (auto next = hosts_.begin(); next != hosts_.end();) {
     const auto host = next++;
-    if (host->first == kOwn) {
+    if (is_own(host->second)) {
       continue;
     }
     const Time missed = removal_time(host->second);
@@ -467,7 +465,9 @@ void Coordinator::finish_closing() {
 }
 
 bool Coordinator::is_own_alone() const {
-  return hosts_.size() == hosts_.count(kOwn);
+  return std::all_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
+    return is_own(entry.second);
+  });
 }
 
 void Coordinator::send_answer(Connection connection, const KnownHost& host) {
@@ -481,12 +481,12 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
   if (phase_ == Phase::judging && owes_report(host, generation_)) {
     noted.ends = generation_;
   }
-  if (is_behind_other_address(connection, host)) {
+  if (is_behind_other_address(host)) {
     noted.seen_address = host.hello.seen_address;
   }
   Message message = std::move(noted);
   if (phase_ == Phase::done || phase_ == Phase::closing) {
-    if (phase_ == Phase::done || connection != kOwn) {
+    if (phase_ == Phase::done || !is_own(host)) {
       message = closed_;
     }
   } else if (state.joins) {
@@ -502,15 +502,14 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
 
 /// Whether other hosts may not reach rank 0's store, because its host connects
 /// from another address than it names, as behind NAT.
-bool Coordinator::is_behind_other_address(Connection connection,
-                                          const KnownHost& host) const {
+bool Coordinator::is_behind_other_address(const KnownHost& host) const {
   const bool is_rank_0 = phase_ == Phase::running && host.seat &&
                          host.is_in(generation_) && host.seat->host_rank == 0 &&
                          host.seat->host_count > 1;
   const std::string& seen = host.hello.seen_address;
   const std::string& named = host.state.store.host;
-  return is_rank_0 && connection != kOwn && !options_.terms.ranks_are_fixed &&
-         !seen.empty() && !is_loopback_text(seen) && !is_loopback_text(named) &&
+  return is_rank_0 && !options_.terms.ranks_are_fixed && !seen.empty() &&
+         !is_loopback_text(seen) && !is_loopback_text(named) &&
          without_interface(seen) != without_interface(named);
 }
 

@@ -55,8 +55,6 @@ class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
-  /// Connection of the RendezvousClient in this process.
-  static constexpr Connection kOwn = 0;
 
   /// State of a job with which another coordinator can go on.
   struct Past {
@@ -68,6 +66,9 @@ class Coordinator {
   };
 
   struct Options {
+    /// Hello::id of the host that runs this coordinator. It is told last that
+    /// the job is closed, is never silent, and closes the job by leaving.
+    std::string own_id{};
     JobTerms terms;
     int start_hosts = 1;  ///< number of hosts that the first world waits for
     std::string token;    ///< token that hosts must have; empty: none
@@ -131,7 +132,7 @@ class Coordinator {
 
   void update(KnownHost& host, const std::function<void()>& change);
   void on_hello(Connection from, const Hello& hello);
-  bool is_holder_alive(HostTable::value_type& entry);
+  bool is_holder_alive(KnownHost& host);
   void on_state(Connection from, const HostState& state);
   void on_state_in_world(KnownHost& host);
   void on_connection_lost(HostTable::iterator away, const std::string& how);
@@ -151,11 +152,13 @@ class Coordinator {
   void close(int exit_code, const std::string& text);
   void finish_closing();
   void send_answer(Connection connection, const KnownHost& host);
-  bool is_behind_other_address(Connection connection,
-                               const KnownHost& host) const;
+  bool is_behind_other_address(const KnownHost& host) const;
   std::string waiting_text(const KnownHost& host) const;
   std::string loopback_hint() const;
 
+  bool is_own(const KnownHost& host) const {
+    return host.hello.id == options_.own_id;
+  }
   bool is_own_alone() const;
   bool has_world() const {
     return phase_ == Phase::running || phase_ == Phase::judging;

@@ -43,28 +43,30 @@ EtcdAgent::EtcdAgent(Options options)
                  .ending = options_.config.terms.ending}) {}
 
 EtcdAgent::Actions EtcdAgent::join(int store_port, Time now) {
-  return run(now, [this, store_port] {
-    perform(client_.join(store_port, now_));
-    perform(election_.begin(now_));
-  });
+  advance(now);
+  perform(client_.join(store_port, now_));
+  perform(election_.begin(now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::report(const HostOutcome& outcome, Time now) {
-  return run(now, [this, &outcome] { perform(client_.report(outcome, now_)); });
+  advance(now);
+  perform(client_.report(outcome, now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::leave(Time now) {
-  return run(now, [this] {
-    stop_taking_part();
-    election_.leave();
-  });
+  advance(now);
+  stop_taking_part();
+  election_.leave();
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::end(Time now) {
-  return run(now, [this] {
-    stop_taking_part();
-    perform(election_.end(now_));
-  });
+  advance(now);
+  stop_taking_part();
+  perform(election_.end(now_));
+  return take_actions();
 }
 
 void EtcdAgent::stop_taking_part() {
@@ -82,58 +84,62 @@ void EtcdAgent::stop_taking_part() {
 }
 
 EtcdAgent::Actions EtcdAgent::on_answer(const EtcdAnswer& answer, Time now) {
-  return run(now,
-             [this, &answer] { perform(election_.on_answer(answer, now_)); });
+  advance(now);
+  perform(election_.on_answer(answer, now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_time(Time now) {
-  return run(now, [this] {
-    if (!has_left_) {
-      perform(client_.on_time(now_));
-    }
-    if (coordinator_) {
-      perform(coordinator_->on_time(now_));
-    }
-    perform(election_.on_time(now_));
-  });
+  advance(now);
+  if (!has_left_) {
+    perform(client_.on_time(now_));
+  }
+  if (coordinator_) {
+    perform(coordinator_->on_time(now_));
+  }
+  perform(election_.on_time(now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_connected(const std::string& address,
                                            Time now) {
-  return run(
-      now, [this, &address] { perform(client_.on_connected(address, now_)); });
+  advance(now);
+  perform(client_.on_connected(address, now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_closed(RendezvousClient::Loss loss, Time now) {
-  return run(now, [this, loss] { perform(client_.on_closed(loss, now_)); });
+  advance(now);
+  perform(client_.on_closed(loss, now_));
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_message(const Message& message, Time now) {
-  return run(now, [this, &message] {
-    election_.on_coordinator_answered();
-    perform(client_.on_message(message, now_), /*is_from_coordinator=*/true);
-  });
+  advance(now);
+  election_.on_coordinator_answered();
+  perform(client_.on_message(message, now_), /*is_from_coordinator=*/true);
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_host_message(Connection from,
                                               const Message& message,
                                               Time now) {
-  return run(now, [this, from, &message] {
-    if (coordinator_) {
-      perform(coordinator_->on_message(from, message, now_));
-    } else {
-      actions_.push_back(Coordinator::Drop{from});
-    }
-  });
+  advance(now);
+  if (coordinator_) {
+    perform(coordinator_->on_message(from, message, now_));
+  } else {
+    actions_.push_back(Coordinator::Drop{from});
+  }
+  return take_actions();
 }
 
 EtcdAgent::Actions EtcdAgent::on_host_closed(Connection connection, Time now) {
-  return run(now, [this, connection] {
-    held_.erase(connection);
-    if (coordinator_) {
-      perform(coordinator_->on_closed(connection, now_));
-    }
-  });
+  advance(now);
+  held_.erase(connection);
+  if (coordinator_) {
+    perform(coordinator_->on_closed(connection, now_));
+  }
+  return take_actions();
 }
 
 std::optional<EtcdAgent::Time> EtcdAgent::next_deadline() const {
@@ -150,33 +156,30 @@ std::optional<EtcdAgent::Time> EtcdAgent::next_deadline() const {
   return next;
 }
 
-EtcdAgent::Actions EtcdAgent::run(Time now, const TaskQueue::Task& task) {
-  now_ = std::max(now, now_);
-  tasks_.run(task);
-  return std::exchange(actions_, {});
-}
-
 void EtcdAgent::perform(const RendezvousClient::Actions& actions,
                         bool is_from_coordinator) {
   for (const RendezvousClient::Action& action : actions) {
-    std::visit(
-        Overloaded{
-            [this](const RendezvousClient::Connect&) { connect(); },
-            [this](const RendezvousClient::Disconnect&) {
-              if (followed_) {
-                actions_.push_back(Disconnect{});
-              }
-            },
-            [this](const Message& message) { send_to_coordinator(message); },
-            [&](const RendezvousAnswer& answer) {
-              on_client_answer(answer, is_from_coordinator);
-            }},
-        action);
+    std::visit(Overloaded{[this](const RendezvousClient::Connect&) {
+                            if (coordinator_) {
+                              actions_.push_back(Connect{});
+                            } else if (followed_) {
+                              actions_.push_back(Connect{followed_->endpoint});
+                            }
+                          },
+                          [this](const RendezvousClient::Disconnect&) {
+                            actions_.push_back(Disconnect{});
+                          },
+                          [this](const Message& message) {
+                            actions_.push_back(SendToCoordinator{message});
+                          },
+                          [&](const RendezvousAnswer& answer) {
+                            on_client_answer(answer, is_from_coordinator);
+                          }},
+               action);
   }
 }
 
 void EtcdAgent::perform(const Coordinator::Actions& actions) {
-  perform(election_.save(job_state_of(*coordinator_, now_), now_));
   for (const Coordinator::Action& action : actions) {
     if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
       held_.erase(drop->connection);
@@ -185,6 +188,8 @@ void EtcdAgent::perform(const Coordinator::Actions& actions) {
       send_when_saved(std::get<Coordinator::Send>(action));
     }
   }
+  // Last, because the election may stop this coordinator.
+  perform(election_.save(job_state_of(*coordinator_, now_), now_));
 }
 
 void EtcdAgent::perform(const LeaderElection::Actions& actions) {
@@ -193,15 +198,15 @@ void EtcdAgent::perform(const LeaderElection::Actions& actions) {
   }
 }
 
-/// A coordinator that the client has lost starts an election, and is no answer
-/// of this host's rendezvous.
+/// A coordinator on another host that the client has lost starts an election,
+/// and is no answer of this host's rendezvous.
 void EtcdAgent::on_client_answer(const RendezvousAnswer& answer,
                                  bool is_from_coordinator) {
-  const bool is_loss =
-      std::holds_alternative<RendezvousLost>(answer) && !is_from_coordinator;
+  const bool is_loss = std::holds_alternative<RendezvousLost>(answer) &&
+                       !is_from_coordinator && !coordinator_;
   if (is_loss) {
     followed_.reset();
-    tasks_.run([this] { perform(election_.on_lost(now_)); });
+    perform(election_.on_lost(now_));
     return;
   }
   const bool is_note = std::holds_alternative<RendezvousNote>(answer);
@@ -228,12 +233,9 @@ void EtcdAgent::perform_one(const LeaderElection::Lead& lead) {
   if (client_.generation() >= 0) {
     past.lost = WorldBroken{WorldBroken::Change::vanished, lead.earlier};
   }
-  if (followed_.has_value()) {
-    // Otherwise the end of this connection would count for the own coordinator.
-    actions_.push_back(Disconnect{});
-  }
   followed_.reset();
-  coordinator_.emplace(Coordinator::Options{.terms = config.terms,
+  coordinator_.emplace(Coordinator::Options{.own_id = options_.hello.id,
+                                            .terms = config.terms,
                                             .start_hosts = config.start_hosts,
                                             .token = config.token,
                                             .timeouts = config.timeouts,
@@ -243,11 +245,9 @@ void EtcdAgent::perform_one(const LeaderElection::Lead& lead) {
 }
 
 void EtcdAgent::perform_one(const LeaderElection::Fence&) {
-  tasks_.run([this] {
-    if (coordinator_) {
-      perform(coordinator_->suspend(options_.etcd, now_));
-    }
-  });
+  if (coordinator_) {
+    perform(coordinator_->suspend(options_.etcd, now_));
+  }
 }
 
 void EtcdAgent::perform_one(const LeaderElection::Resign&) {
@@ -264,32 +264,10 @@ void EtcdAgent::perform_one(const LeaderElection::Saved&) {
 void EtcdAgent::perform_one(const RendezvousAnswer& answer) {
   if (!std::holds_alternative<RendezvousNote>(answer)) {
     stop_coordinating();
-    if (followed_) {
-      actions_.push_back(Disconnect{});
-    }
+    actions_.push_back(Disconnect{});
     followed_.reset();
   }
   actions_.push_back(answer);
-}
-
-void EtcdAgent::connect() {
-  if (coordinator_) {
-    tasks_.run([this] { perform(client_.on_connected(address_, now_)); });
-  } else if (followed_) {
-    actions_.push_back(Connect{followed_->endpoint});
-  }
-}
-
-void EtcdAgent::send_to_coordinator(const Message& message) {
-  if (!coordinator_) {
-    actions_.push_back(SendToCoordinator{message});
-    return;
-  }
-  tasks_.run([this, message] {
-    if (coordinator_) {
-      perform(coordinator_->on_message(Coordinator::kOwn, message, now_));
-    }
-  });
 }
 
 /// Sends a message, or holds it back until etcd has the generation of the world
@@ -297,27 +275,18 @@ void EtcdAgent::send_to_coordinator(const Message& message) {
 void EtcdAgent::send_when_saved(const Coordinator::Send& send) {
   if (generation_in(send.message) > election_.saved().generation) {
     held_.insert_or_assign(send.to, send);
-    deliver(
-        {send.to, Noted{options_.etcd + " is still to note the next start"}});
+    actions_.push_back(Coordinator::Send{
+        send.to, Noted{options_.etcd + " is still to note the next start"}});
     return;
   }
   held_.erase(send.to);  // this message replaces the held one
-  deliver(send);
-}
-
-void EtcdAgent::deliver(const Coordinator::Send& send) {
-  if (send.to != Coordinator::kOwn) {
-    actions_.push_back(send);
-    return;
-  }
-  tasks_.run([this, message = send.message] {
-    if (coordinator_) {
-      perform(client_.on_message(message, now_), /*is_from_coordinator=*/true);
-    }
-  });
+  actions_.push_back(send);
 }
 
 void EtcdAgent::stop_coordinating() {
+  if (coordinator_) {
+    actions_.push_back(Disconnect{});
+  }
   coordinator_.reset();
   held_.clear();
   actions_.push_back(CloseListeners{});

@@ -1,15 +1,16 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/hosts/etcd/leader_election.h"
 #include "launcher/hosts/member/rendezvous_client.h"
-#include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
@@ -31,9 +32,9 @@ class EtcdAgent {
     std::string etcd;  ///< "etcd at host:port", for messages
   };
 
-  // Connection to a coordinator in another process; there is one at a time.
+  // Connection to the coordinator; there is one at a time.
   struct Connect {
-    Endpoint to;
+    std::optional<Endpoint> to;  ///< nothing: this host's own coordinator
   };
   struct Disconnect {};
   struct SendToCoordinator {
@@ -85,12 +86,10 @@ class EtcdAgent {
   bool is_coordinator() const { return coordinator_.has_value(); }
   /// State of the job in etcd, if this host coordinates.
   const EtcdJobState& saved() const { return election_.saved(); }
-  /// Sets the address of this host for the others. Needed before it
-  /// coordinates.
-  void set_address(const std::string& address) { address_ = address; }
 
  private:
-  Actions run(Time now, const TaskQueue::Task& task);
+  void advance(Time now) { now_ = std::max(now, now_); }
+  Actions take_actions() { return std::exchange(actions_, {}); }
   /// @param is_from_coordinator  whether a message of the coordinator caused
   ///   the actions
   void perform(const RendezvousClient::Actions& actions,
@@ -106,10 +105,7 @@ class EtcdAgent {
   void perform_one(const RendezvousAnswer& answer);
   void on_client_answer(const RendezvousAnswer& answer,
                         bool is_from_coordinator);
-  void connect();
-  void send_to_coordinator(const Message& message);
   void send_when_saved(const Coordinator::Send& send);
-  void deliver(const Coordinator::Send& send);
   void stop_taking_part();
   void stop_coordinating();
 
@@ -118,12 +114,10 @@ class EtcdAgent {
   LeaderElection election_;
   std::optional<Coordinator> coordinator_;
   std::optional<CoordinatorPlace> followed_;  // coordinator on another host
-  std::string address_;
   bool has_left_ = false;
   // Worlds whose generation etcd does not have yet.
   std::map<Connection, Coordinator::Send> held_;
   Time now_{};
-  TaskQueue tasks_;
   Actions actions_;
 };
 

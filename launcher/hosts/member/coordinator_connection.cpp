@@ -31,11 +31,17 @@ CoordinatorConnection::CoordinatorConnection(
       handlers_(std::move(handlers)) {}
 
 void CoordinatorConnection::connect() {
-  Fd socket = begin_to_connect(addresses_[next_address_]);
-  if (!socket) {
-    on_closed(errno);
-    return;
-  }
+  own_address_.clear();
+  begin(begin_to_connect(addresses_[next_address_]));
+}
+
+void CoordinatorConnection::connect_to(LineServer& own,
+                                       const std::string& address) {
+  own_address_ = address;
+  begin(own.connect_from_here());
+}
+
+void CoordinatorConnection::begin(Fd socket) {
   connection_ = std::make_unique<Connection>(
       loop_,
       std::move(socket),
@@ -72,7 +78,9 @@ void CoordinatorConnection::disconnect() {
 }
 
 void CoordinatorConnection::on_open() {
-  handlers_.on_open(numeric_host(own_end(connection_->socket())));
+  handlers_.on_open(own_address_.empty()
+                        ? numeric_host(own_end(connection_->socket()))
+                        : own_address_);
 }
 
 void CoordinatorConnection::on_lines(const std::vector<std::string>& lines) {
@@ -98,13 +106,15 @@ void CoordinatorConnection::on_closed(int error) {
 void CoordinatorConnection::report_loss(RendezvousClient::Loss loss,
                                         const std::string& how) {
   connection_.reset();
-  const std::string host = numeric_host(addresses_[next_address_]);
+  const std::string host = own_address_.empty()
+                               ? numeric_host(addresses_[next_address_])
+                               : own_address_;
   turn_to_next_address();
   handlers_.on_lost(loss, host + ": " + how);
 }
 
 void CoordinatorConnection::turn_to_next_address() {
-  if (!is_found_) {
+  if (!is_found_ && own_address_.empty()) {
     next_address_ = (next_address_ + 1) % addresses_.size();
   }
 }

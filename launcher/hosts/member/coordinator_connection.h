@@ -10,19 +10,20 @@
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
+#include "launcher/net/line_server.h"
 
 namespace launcher {
 
-/// The connection of a RendezvousClient to a coordinator in another process.
-/// There is one at a time.
+/// The connection of a RendezvousClient to a coordinator, in another process or
+/// in this one. There is one at a time.
 class CoordinatorConnection {
  public:
   struct Handlers {
     /// @param address of this end
     std::function<void(const std::string& address)> on_open;
     std::function<void(const Message&)> on_message;
-    /// Called once for each connect(), possibly before connect() returns, but
-    /// not after disconnect().
+    /// Called by the event loop, once for each connection, but not after
+    /// disconnect().
     ///
     /// @param how "10.0.0.7: Connection reset by peer"
     std::function<void(RendezvousClient::Loss, const std::string& how)> on_lost;
@@ -37,6 +38,10 @@ class CoordinatorConnection {
   /// effect if only the order differs, or once a coordinator has answered.
   void use(std::vector<SocketAddress> addresses);
   void connect();
+  /// Connects to the coordinator in this process.
+  ///
+  /// @param address of this host, for on_open
+  void connect_to(LineServer& own, const std::string& address);
   void send(const Message& message);
   /// Closes the connection after sending all messages. The next connection is
   /// to another address, unless a coordinator has answered at this one.
@@ -45,6 +50,7 @@ class CoordinatorConnection {
   bool is_found() const { return is_found_; }
 
  private:
+  void begin(Fd socket);
   void on_open();
   void on_lines(const std::vector<std::string>& lines);
   void on_closed(int error);
@@ -55,6 +61,7 @@ class CoordinatorConnection {
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   Handlers handlers_;
+  std::string own_address_;  // for a coordinator in this process
   bool is_found_ = false;  // a coordinator has answered at the present address
   std::unique_ptr<Connection> connection_;
 };

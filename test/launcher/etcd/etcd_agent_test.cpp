@@ -210,7 +210,6 @@ class EtcdSimulation {
     hello.id = hello.host = host.id;
     hello.keep_alive = 1s;
     host.host.emplace(EtcdAgent::Options{config, hello, "etcd"});
-    host.host->set_address(host.id);
     add(at, [this, index] { join(index); });
   }
 
@@ -292,7 +291,8 @@ class EtcdSimulation {
 
   void act(size_t index, const EtcdAgent::Connect& connect) {
     SimulatedHost& host = hosts_[index];
-    const size_t peer = static_cast<size_t>(connect.to.port) - 1;
+    const size_t peer =
+        connect.to ? static_cast<size_t>(connect.to->port) - 1 : index;
     const uint64_t link = ++last_link_;
     host.link = link;
     host.peer = peer;
@@ -302,7 +302,7 @@ class EtcdSimulation {
         return;
       }
       // A firewall may refuse a connection, too.
-      const bool is_refused = !is_calm() && one_in(10);
+      const bool is_refused = peer != index && !is_calm() && one_in(10);
       if (hosts_[peer].is_over || is_refused ||
           !hosts_[peer].host->is_coordinator()) {
         host.link.reset();

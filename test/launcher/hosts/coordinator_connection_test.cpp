@@ -62,6 +62,24 @@ TEST_CASE("an address that never answers is followed by the next one") {
   CHECK(host.next() == "open 127.0.0.1");
 }
 
+TEST_CASE("a connection that fails at once is reported by the event loop") {
+  const Fd good = listen_at(at_free_port("127.0.0.1"));
+  // A connection to a multicast address fails at once.
+  LinkedHost host({at_free_port("224.0.0.1"), own_end(good)});
+  host.connection.connect();
+  CHECK(host.text.empty());
+  CHECK(host.next() == "lost 224.0.0.1");
+  host.connection.connect();
+  CHECK(host.next() == "open 127.0.0.1");
+  host.connection.disconnect();
+  host.connection.use({at_free_port("224.0.0.1")});
+  host.connection.connect();
+  host.connection.disconnect();
+  host.connection.use({own_end(good)});
+  host.connection.connect();
+  CHECK(host.next() == "open 127.0.0.1");
+}
+
 TEST_CASE("addresses take turns until one answers, which then stays") {
   const Fd first = listen_at(at_free_port("127.0.0.2"));
   const Fd second = listen_at(at_free_port("127.0.0.3"));

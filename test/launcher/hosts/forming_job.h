@@ -12,7 +12,8 @@ namespace launcher::test {
 
 using namespace std::chrono_literals;
 
-constexpr Coordinator::Connection kOwn = Coordinator::kOwn;
+/// Connection of the host that runs the coordinator.
+constexpr Coordinator::Connection kOwn = 0;
 
 inline std::string said(const Message& message) {
   return std::visit(
@@ -68,7 +69,8 @@ struct FormingJob {
 
   Coordinator& get() {
     if (!coordinator) {
-      coordinator.emplace(Coordinator::Options{.terms = terms,
+      coordinator.emplace(Coordinator::Options{.own_id = "a",
+                                               .terms = terms,
                                                .start_hosts = start_hosts,
                                                .token = token,
                                                .loopback_place = loopback_place,

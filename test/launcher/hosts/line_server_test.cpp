@@ -93,6 +93,31 @@ TEST_CASE("what a guest does not read is not kept without end") {
   CHECK(server.guests->count() == 0);
 }
 
+TEST_CASE("a process connects to its own server without a network") {
+  GuestServer server(/*most=*/3);
+  CHECK(!server.guests->is_connected_from_here());
+  std::string received;
+  auto own = std::make_unique<Connection>(
+      server.loop,
+      server.guests->connect_from_here(),
+      Connection::State::connecting,
+      /*longest_line=*/64,
+      Connection::Handlers{
+          .on_open = [] {},
+          .on_lines =
+              [&received](const auto& lines) { received += lines.front(); },
+          .on_closed = [](int) {}});
+  own->send("hello\n");
+  server.await([&] { return server.known.size() == 1; });
+  CHECK(server.guests->address_there(1).empty());
+  server.guests->send(1, "welcome\n");
+  server.await([&] { return received == "welcome\n"; });
+  CHECK(server.guests->is_connected_from_here());
+  own.reset();
+  server.await([&] { return server.closed == 1; });
+  CHECK(!server.guests->is_connected_from_here());
+}
+
 // Linux refuses both sockets in about one of ten thousand rounds.
 // DDP_LISTEN_ROUNDS selects more rounds.
 TEST_CASE("of two that begin to listen at once, one does") {

@@ -26,8 +26,7 @@ void MembershipSimulation::perform(Host& host,
         Overloaded{
             [&](const RendezvousClient::Connect&) { connect(index); },
             [&](const RendezvousClient::Disconnect&) {
-              if (hosts_[index].link &&
-                  *hosts_[index].link != Coordinator::kOwn) {
+              if (hosts_[index].link && *hosts_[index].link != kOwn) {
                 close_ends(index, /*here=*/false, /*there=*/true);
                 hosts_[index].link.reset();
               }
@@ -71,8 +70,7 @@ void MembershipSimulation::perform(const Coordinator::Actions& actions) {
 
 void MembershipSimulation::connect(size_t index) {
   Host& host = hosts_[index];
-  const Connection connection =
-      index == 0 ? Coordinator::kOwn : ++last_connection_;
+  const Connection connection = index == 0 ? kOwn : ++last_connection_;
   guests_[connection] = index;
   host.link = connection;
   const bool fails = !coordinator_ || (index != 0 && !is_calm() && one_in(8));
@@ -88,7 +86,7 @@ void MembershipSimulation::send(Kind kind,
                                 const Message& message) {
   // Messages inside a process and messages after a Hello in a connection are
   // not lost.
-  const bool is_own = connection == Coordinator::kOwn;
+  const bool is_own = connection == kOwn;
   if (silent_.count(connection) > 0) {
     return;
   }

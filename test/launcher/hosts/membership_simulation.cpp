@@ -22,6 +22,7 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
   oracle_.emplace(terms_);
   coordinator_.emplace(
       Coordinator::Options{
+          .own_id = "host0",
           .terms = terms_,
           .start_hosts = between(terms_.least_hosts, terms_.most_hosts),
           .token = "secret",
@@ -242,7 +243,7 @@ void MembershipSimulation::make_trouble() {
       coordinator_clock_ += up_to(30s);
       break;
     case 4:  // a connection is cut; one end or both are notified
-      if (host.link && *host.link != Coordinator::kOwn) {
+      if (host.link && *host.link != kOwn) {
         const int ends = between(1, 3);
         close_ends(victim, (ends & 1) != 0, (ends & 2) != 0);
       }
@@ -259,7 +260,7 @@ void MembershipSimulation::make_trouble() {
 void MembershipSimulation::end(size_t index) {
   Host& host = hosts_[index];
   host.is_over = true;
-  if (host.link && *host.link != Coordinator::kOwn) {
+  if (host.link && *host.link != kOwn) {
     close_ends(index, /*here=*/false, /*there=*/true);
   }
   if (index == 0) {

@@ -30,6 +30,9 @@ class MembershipSimulation {
   using Duration = std::chrono::milliseconds;
   using Connection = Coordinator::Connection;
 
+  // Connection of host 0, which runs the coordinator.
+  static constexpr Connection kOwn = 0;
+
   // From this time on no message is lost, and no host dies.
   static constexpr Duration kCalm = 6s;
   static constexpr Duration kEnd = 120s;
@@ -136,7 +139,7 @@ class MembershipSimulation {
   std::vector<Happening> queue_;
   Duration elapsed_{0};
   int64_t order_ = 0;
-  Connection last_connection_ = Coordinator::kOwn;
+  Connection last_connection_ = kOwn;
   int next_port_ = 1;
 };
 

@@ -361,6 +361,41 @@ TEST_CASE("a name that means another host by now is followed there") {
   CHECK(of_second.take<WorldFormed>().world.host_count == 2);
 }
 
+TEST_CASE(
+    "the coordinator's host is over once the others know that it leaves") {
+  EventLoop loop;
+  test::bound(loop);
+  C10dConfig config;
+  const PortReservation port(0);
+  config.coordinator.endpoint = {"127.0.0.1", port.port()};
+  config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  config.start_hosts = 2;
+  Answers of_first;
+  Answers of_second;
+  auto first = make_c10d_rendezvous(loop, config, "first", of_first.handler());
+  first->join({});
+  const auto second =
+      make_c10d_rendezvous(loop, config, "second", of_second.handler());
+  second->join({});
+  while (of_first.all.empty() || of_second.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(of_first.take<WorldFormed>().world.master.host == "127.0.0.1");
+  of_second.take<WorldFormed>();
+  first->leave();
+  first->end();
+  while (!first->is_over()) {
+    loop.run_once();
+  }
+  first.reset();
+  while (of_second.all.empty()) {
+    loop.run_once();
+  }
+  CHECK_THAT(of_second.take<JobClosed>().text,
+             Contains("host first, at which the hosts of the job meet, has "
+                      "left"));
+}
+
 TEST_CASE("a host whose name turns out to be its own lets the others come") {
   EventLoop loop;
   test::bound(loop);
