@@ -11,7 +11,6 @@ namespace {
 
 using EtcdSeconds = std::chrono::seconds;
 
-constexpr std::chrono::milliseconds kBetweenCalls{500};
 // Time for the last save of a host that ends.
 constexpr std::chrono::seconds kLastSaveTime{5};
 // Time that the job's state outlives its coordinator, for another host to take
@@ -82,7 +81,7 @@ LeaderElection::Actions LeaderElection::on_failed_call(
     const EtcdAnswer& answer) {
   const bool is_first = !was_reached_ && phase_ == Phase::seeking;
   trouble_ = on_one_line(answer.text);
-  next_try_ = now_ + kBetweenCalls;
+  next_try_ = now_ + backoff_.next();
   if (has_left_ && phase_ != Phase::leading) {
     phase_ = Phase::over;
   } else if (answer.outcome == Outcome::hopeless && is_first) {
@@ -98,6 +97,7 @@ LeaderElection::Actions LeaderElection::on_answered_call(
   const bool is_done = answer.outcome == Outcome::done;
   was_reached_ = true;
   trouble_.clear();
+  backoff_.reset();
   if (has_ended_ && call.gives_up) {
     phase_ = Phase::over;
     return {};

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "ddp/base/backoff.h"
 #include "launcher/hosts/etcd/call.h"
 #include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/rendezvous.h"
@@ -26,8 +27,7 @@ namespace launcher {
 ///   group may still run.
 ///
 /// - following: until the coordinator is lost (on_lost()). Until the
-/// coordinator
-///   has answered, etcd is watched for another one.
+///   coordinator has answered, etcd is watched for another one.
 ///
 /// - leading: renews the leases, checks that the address in etcd is still its
 ///   own, and saves the job's state. A group runs only under a lease. Renewals
@@ -133,6 +133,8 @@ class LeaderElection {
   std::optional<EtcdCall> open_call_;
   Time called_at_{};
   Time next_try_{};
+  ddp::detail::Backoff backoff_{std::chrono::milliseconds(20),
+                                std::chrono::milliseconds(500)};
   Time give_up_{};  // while is_waiting()
   WaitingNews news_;
   std::string trouble_;  // error of etcd since its last answer

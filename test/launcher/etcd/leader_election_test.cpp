@@ -304,3 +304,17 @@ TEST_CASE("a host that was away for longer than its job's record joins anew") {
   CHECK(etcd.host().is_following());
   CHECK(etcd.lost() == "");
 }
+
+TEST_CASE("pauses between calls that fail grow until one is answered") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  for (int round = 0; round < 2; ++round) {
+    for (const auto pause : {20ms, 40ms, 80ms, 160ms, 320ms, 500ms, 500ms}) {
+      etcd.answer({.outcome = CallOutcome::unreachable, .text = "closed"});
+      const LeaderElection::Time before = etcd.now();
+      CHECK(etcd.next_call() == CallKind::read);
+      CHECK(etcd.now() - before == pause);
+    }
+    etcd.answer(led_by("other", record_of("run")));
+  }
+}
