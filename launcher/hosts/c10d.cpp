@@ -33,8 +33,6 @@ Time now() {
 /// the Coordinator its connections.
 class C10dRendezvous : public Rendezvous {
  public:
-  /// @param store_port  port of rank 0's store from the options; nothing: a
-  ///   free port for every world
   C10dRendezvous(EventLoop& loop,
                  CoordinatedConfig config,
                  CoordinatorEndpoint endpoint,
@@ -282,32 +280,16 @@ void C10dRendezvous::on_time() {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
-                                                 const C10dConfig& config,
-                                                 const std::string& host,
-                                                 Rendezvous::Handler handler,
-                                                 NameService ask) {
-  return std::make_unique<C10dRendezvous>(loop,
-                                          config,
-                                          config.coordinator,
-                                          std::nullopt,
-                                          host,
-                                          std::move(handler),
-                                          std::move(ask));
-}
-
-std::unique_ptr<Rendezvous> make_static_rendezvous(EventLoop& loop,
-                                                   const StaticConfig& config,
-                                                   const std::string& host,
-                                                   Rendezvous::Handler handler,
-                                                   NameService ask) {
-  return std::make_unique<C10dRendezvous>(loop,
-                                          config,
-                                          config.coordinator,
-                                          config.store.port,
-                                          host,
-                                          std::move(handler),
-                                          std::move(ask));
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(
+    EventLoop& loop,
+    const CoordinatedConfig& config,
+    const CoordinatorEndpoint& endpoint,
+    std::optional<int> store_port,
+    const std::string& host,
+    const Rendezvous::Handler& handler,
+    const NameService& ask) {
+  return std::make_unique<C10dRendezvous>(
+      loop, config, endpoint, store_port, host, handler, ask);
 }
 
 }  // namespace launcher

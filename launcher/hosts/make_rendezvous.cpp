@@ -14,11 +14,22 @@ std::unique_ptr<Rendezvous> make_rendezvous(EventLoop& loop,
                    return make_uncoordinated_rendezvous(known, handler);
                  },
                  [&](const StaticConfig& known) {
-                   return make_static_rendezvous(
-                       loop, known, host, handler, ask);
+                   return make_c10d_rendezvous(loop,
+                                               known,
+                                               known.coordinator,
+                                               known.store.port,
+                                               host,
+                                               handler,
+                                               ask);
                  },
                  [&](const C10dConfig& known) {
-                   return make_c10d_rendezvous(loop, known, host, handler, ask);
+                   return make_c10d_rendezvous(loop,
+                                               known,
+                                               known.coordinator,
+                                               std::nullopt,
+                                               host,
+                                               handler,
+                                               ask);
                  },
                  [&](const EtcdConfig& known) {
                    return make_etcd_rendezvous(loop, known, host, handler);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/hosts/protocol/rendezvous.h"
@@ -45,19 +46,17 @@ std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
 /// is a free port of rank 0's host, another one for each world. Static hosts
 /// have their ranks and rank 0's store from the options.
 ///
+/// @param store_port  port of rank 0's store from the options; nothing: a free
+///   port for every world
 /// @param ask is called in a process of its own
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
-    const C10dConfig& config,
+    const CoordinatedConfig& config,
+    const CoordinatorEndpoint& endpoint,
+    std::optional<int> store_port,
     const std::string& host,
-    Rendezvous::Handler handler,
-    NameService ask = ask_name_service);
-std::unique_ptr<Rendezvous> make_static_rendezvous(
-    EventLoop& loop,
-    const StaticConfig& config,
-    const std::string& host,
-    Rendezvous::Handler handler,
-    NameService ask = ask_name_service);
+    const Rendezvous::Handler& handler,
+    const NameService& ask);
 
 /// As c10d, but the hosts find their coordinator through etcd, and elect
 /// another one when its host is lost. See EtcdAgent.

@@ -69,7 +69,7 @@ C10dConfig config_of(int hosts, int port) {
 [[noreturn]] void coordinate(const C10dConfig& config, Fd ready) {
   EventLoop loop;
   std::unique_ptr<Rendezvous> rendezvous;
-  rendezvous = make_c10d_rendezvous(
+  rendezvous = make_rendezvous(
       loop, config, "host0", [&](const RendezvousAnswer& answer) {
         if (std::holds_alternative<WorldBroken>(answer)) {
           rendezvous->join({});

@@ -335,8 +335,7 @@ TEST_CASE("a name that means another host by now is followed there") {
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
   config.start_hosts = 2;
   Answers of_first;
-  const auto first =
-      make_c10d_rendezvous(loop, config, "first", of_first.handler());
+  const auto first = make_rendezvous(loop, config, "first", of_first.handler());
   first->join({});
   config.coordinator.endpoint.host = "node0";
   config.coordinator.is_here = false;
@@ -344,13 +343,13 @@ TEST_CASE("a name that means another host by now is followed there") {
   std::string address = "127.0.0.2";
   Answers of_second;
   const auto second =
-      make_c10d_rendezvous(loop,
-                           config,
-                           "second",
-                           of_second.handler(),
-                           [&address](const std::string&) {
-                             return NameAnswer{.addresses = {address}};
-                           });
+      make_rendezvous(loop,
+                      config,
+                      "second",
+                      of_second.handler(),
+                      [&address](const std::string&) {
+                        return NameAnswer{.addresses = {address}};
+                      });
   second->join({});
   loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
     address = "127.0.0.3";
@@ -372,10 +371,10 @@ TEST_CASE(
   config.start_hosts = 2;
   Answers of_first;
   Answers of_second;
-  auto first = make_c10d_rendezvous(loop, config, "first", of_first.handler());
+  auto first = make_rendezvous(loop, config, "first", of_first.handler());
   first->join({});
   const auto second =
-      make_c10d_rendezvous(loop, config, "second", of_second.handler());
+      make_rendezvous(loop, config, "second", of_second.handler());
   second->join({});
   while (of_first.all.empty() || of_second.all.empty()) {
     loop.run_once();
@@ -407,7 +406,7 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   // A connection to a multicast address fails at once.
   bool is_own = false;
   Answers answers;
-  const auto rendezvous = make_c10d_rendezvous(
+  const auto rendezvous = make_rendezvous(
       loop, config, "node0", answers.handler(), [&is_own](const std::string&) {
         return NameAnswer{.addresses = {is_own ? "127.0.0.1" : "224.0.0.1"}};
       });
@@ -433,7 +432,7 @@ TEST_CASE("a slow name service does not shorten the wait for other hosts") {
   config.timeouts.between_lookups = std::chrono::milliseconds(300);
   bool has_address = false;
   Answers answers;
-  const auto rendezvous = make_c10d_rendezvous(
+  const auto rendezvous = make_rendezvous(
       loop,
       config,
       "node0",
@@ -535,7 +534,7 @@ TEST_CASE("a host that waits for others says so") {
   config.timeouts.first_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =
-      make_c10d_rendezvous(loop, config, "node7", answers.handler());
+      make_rendezvous(loop, config, "node7", answers.handler());
   rendezvous->join({});
   while (answers.all.empty()) {
     loop.run_once();
