@@ -1,6 +1,8 @@
 #include "ddp/job/meeting.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -50,21 +52,22 @@ void check_resolves(const WorkerEnv& env, milliseconds timeout) {
 /// reach it if MASTER_ADDR is local, and a port in use gives one line instead
 /// of many.
 int listen_for_store(const WorkerEnv& env) {
-  const Listener listener =
-      listen_at(env.host_count > 1 ? local_address_towards(env.master_addr)
-                                   : env.master_addr,
-                env.master_port);
-  TORCH_CHECK(!listener.port_in_use,
+  FileDescriptor listener = listen_for_ranks(
+      env.host_count > 1 ? local_address_towards(env.master_addr)
+                         : env.master_addr,
+      env.master_port);
+  const int error = listener ? 0 : errno;
+  TORCH_CHECK(error != EADDRINUSE,
               "Expected rank 0 to listen on MASTER_PORT=",
               env.master_port,
               ", but the port is in use. Choose another one, or let ddprun "
               "choose a free one by leaving --master-port out");
-  TORCH_CHECK(listener.problem.empty(),
+  TORCH_CHECK(error == 0,
               "Expected rank 0 to listen at ",
               address(env),
               ", but it cannot: ",
-              listener.problem);
-  return listener.fd;
+              std::strerror(error));
+  return listener.release();
 }
 
 void check_not_in_vain(const WorkerEnv& env, const VainCheck& why_in_vain) {

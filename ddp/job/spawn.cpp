@@ -212,9 +212,9 @@ SpawnContext::SpawnContext(const std::function<void(int)>& function,
   check_fork();
   const int count = choose_count(nprocs);
   state_ = std::make_unique<State>(options);
-  TORCH_CHECK(state_->port.problem.empty(),
+  TORCH_CHECK(state_->port.error == 0,
               "Cannot reserve a port of 127.0.0.1 for MASTER_PORT: ",
-              state_->port.problem);
+              std::strerror(state_->port.error));
   state_->start(function, count);
 }
 

@@ -9,7 +9,6 @@
 #include "launcher/doctor/job_output.h"
 #include "launcher/doctor/paths/path_messages.h"
 #include "launcher/doctor/paths/path_test.h"
-#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {

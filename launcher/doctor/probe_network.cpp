@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 
 #include "launcher/base/error.h"
@@ -21,14 +20,6 @@ namespace {
 bool is_ip(const sockaddr* address) {
   return address != nullptr &&
          (address->sa_family == AF_INET || address->sa_family == AF_INET6);
-}
-
-SocketAddress copy_of(const sockaddr* given) {
-  SocketAddress address;
-  address.size =
-      given->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, given, address.size);
-  return address;
 }
 
 NetworkInterface& interface_named(std::vector<NetworkInterface>& all,
@@ -53,22 +44,11 @@ std::vector<NetworkInterface> read_interfaces() {
     each.is_up = (next->ifa_flags & IFF_UP) != 0;
     each.is_loopback = (next->ifa_flags & IFF_LOOPBACK) != 0;
     if (is_ip(next->ifa_addr)) {
-      each.addresses.push_back(numeric_host(copy_of(next->ifa_addr)));
+      each.addresses.push_back(
+          numeric_host(ddp::detail::as_address(next->ifa_addr)));
     }
   }
   return all;
-}
-
-/// Resolves the name again, for the resolver's error message.
-std::string name_error(const std::string& name) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
-  if (error == 0) {
-    ::freeaddrinfo(found);
-  }
-  return error == 0 ? "no address" : ::gai_strerror(error);
 }
 
 /// Looks up the reverse name of the address.
@@ -91,17 +71,16 @@ void reverse_lookup(const SocketAddress& address, HostAddress& facts) {
       });
 }
 
-NameFacts look_up(const std::string& name,
-                  const std::vector<SocketAddress>& found) {
+NameFacts look_up(const std::string& name, const ddp::detail::Resolved& found) {
   NameFacts facts{name, "", {}};
-  for (const SocketAddress& address : found) {
+  for (const SocketAddress& address : found.addresses) {
     facts.addresses.push_back(
         {numeric_host(address), is_own(address), is_loopback(address)});
   }
-  if (found.empty()) {
-    facts.error = name_error(name);
-  } else if (!is_loopback(found.front())) {
-    reverse_lookup(found.front(), facts.addresses.front());
+  if (found.addresses.empty()) {
+    facts.error = found.error == 0 ? "no address" : ::gai_strerror(found.error);
+  } else if (!is_loopback(found.addresses.front())) {
+    reverse_lookup(found.addresses.front(), facts.addresses.front());
   }
   return facts;
 }
@@ -118,16 +97,10 @@ PortFacts look_at(const RendezvousEndpoint::Port& port) {
   return facts;
 }
 
-/// Returns the interface of the route to `target`: connecting a datagram socket
-/// sends no packet, but gives the socket the address of its outgoing interface.
+/// Returns the interface of the route to `target`.
 std::string interface_towards(const SocketAddress& target,
                               const std::vector<NetworkInterface>& interfaces) {
-  const Fd socket(
-      ::socket(target.get()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.get(), target.get(), target.size) != 0) {
-    return "";
-  }
-  const std::string own = numeric_host(own_end(socket));
+  const std::string own = numeric_host(ddp::detail::local_end_towards(target));
   for (const NetworkInterface& each : interfaces) {
     if (std::count(each.addresses.begin(), each.addresses.end(), own) > 0) {
       return each.name;
@@ -179,13 +152,14 @@ NetworkFacts probe_network(const std::string& host_name,
                            const RendezvousEndpoint& point) {
   NetworkFacts facts;
   facts.interfaces = read_interfaces();
-  facts.host = look_up(host_name, addresses_of(host_name, 0));
+  facts.host = look_up(host_name, ddp::detail::resolve(host_name, 0));
   if (!point.host) {
     return facts;
   }
   constexpr int kAnyPort = 9;  // no packet is sent
-  const auto found = addresses_of(*point.host, kAnyPort);
-  facts.endpoint = look_up(*point.host, found);
+  const auto there = ddp::detail::resolve(*point.host, kAnyPort);
+  const std::vector<SocketAddress>& found = there.addresses;
+  facts.endpoint = look_up(*point.host, there);
   if (!found.empty()) {
     facts.route_interface = interface_towards(found.front(), facts.interfaces);
   }

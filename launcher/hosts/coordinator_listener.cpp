@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/net/endpoint.h"
-#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {
@@ -84,6 +82,26 @@ std::vector<Fd> listen_as_coordinator(
                         text_of(coordinator.endpoint) + " (" +
                         std::strerror(error) + "); give all hosts another " +
                         coordinator.port_option);
+}
+
+Listeners listen_on_free_port(const std::string& host) {
+  auto places = all_own_addresses(0);
+  if (is_address(host)) {
+    const auto chosen = addresses_of(host, 0);
+    if (is_own(chosen.front())) {
+      places = chosen;
+    }
+  }
+  for (const SocketAddress& place : places) {
+    if (Fd listener = listen_at(place)) {
+      Listeners result{{host, port_of(own_end(listener))}, {}};
+      result.listeners.push_back(std::move(listener));
+      return result;
+    }
+  }
+  throw LaunchError(kExitFailure,
+                    "cannot listen for the other hosts at " + host +
+                        "; check --local-addr and the network");
 }
 
 bool are_on_loopback(const std::vector<Fd>& listeners) {

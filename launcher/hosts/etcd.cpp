@@ -12,7 +12,6 @@
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/line_server.h"
-#include "launcher/net/listeners.h"
 #include "launcher/net/port.h"
 
 namespace launcher {

@@ -7,18 +7,12 @@
 #include <string_view>
 #include <utility>
 
+#include "ddp/base/net/tcp.h"
+
 namespace launcher {
 namespace {
 
 constexpr size_t kMostUnsent = 1 << 20;
-
-int error_of(const Fd& socket) {
-  int error = 0;
-  socklen_t size = sizeof(error);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0
-             ? error
-             : errno;
-}
 
 /// Returns a timer name that no other connection has.
 std::string next_timer() {
@@ -94,7 +88,7 @@ void Connection::on_ready() {
 }
 
 void Connection::open() {
-  const int error = error_of(socket_);
+  const int error = ddp::detail::connect_error(socket_);
   if (error != 0) {
     close(error);
     return;

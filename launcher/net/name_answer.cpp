@@ -1,14 +1,13 @@
 #include "launcher/net/name_answer.h"
 
 #include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cctype>
-#include <memory>
 
 #include "ddp/base/text/number.h"
 #include "ddp/base/text/record.h"
+#include "launcher/base/error.h"
 #include "launcher/net/address.h"
 
 namespace launcher {
@@ -42,18 +41,10 @@ std::string lower_ascii(std::string text) {
 }  // namespace
 
 NameAnswer ask_name_service(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* first = nullptr;
-  NameAnswer answer;
-  answer.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &first);
-  if (answer.error != 0) {
-    return answer;
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(
-      first, &::freeaddrinfo);
-  for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    answer.addresses.push_back(numeric_host(as_address(*next)));
+  const ddp::detail::Resolved found = ddp::detail::resolve(host, 0);
+  NameAnswer answer{.error = found.error};
+  for (const SocketAddress& address : found.addresses) {
+    answer.addresses.push_back(numeric_host(address));
   }
   return answer;
 }
@@ -117,6 +108,15 @@ bool can_be_host_name(const std::string& host) {
 std::string problem_text(const std::string& host, const NameAnswer& answer) {
   return "host name " + host + " cannot be resolved (" +
          ::gai_strerror(answer.error == 0 ? EAI_NODATA : answer.error) + ")";
+}
+
+void require_resolvable(const std::string& host) {
+  const NameAnswer answer = ask_name_service(host);
+  if (judge(host, answer, false) != NameVerdict::found) {
+    throw LaunchError(kExitFailure,
+                      problem_text(host, answer) +
+                          "; check --master-addr, or give an IP address");
+  }
 }
 
 }  // namespace launcher

@@ -1,8 +1,6 @@
 #include "launcher/net/port.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -11,57 +9,6 @@
 
 namespace launcher {
 namespace {
-
-union Address {
-  sockaddr any;
-  sockaddr_in v4;
-  sockaddr_in6 v6;
-};
-
-Address any_address(int family, int port) {
-  Address address{};
-  const in_port_t number = htons(static_cast<in_port_t>(port));
-  if (family == AF_INET6) {
-    address.v6.sin6_family = AF_INET6;
-    address.v6.sin6_addr = in6addr_any;
-    address.v6.sin6_port = number;
-  } else {
-    address.v4.sin_family = AF_INET;
-    address.v4.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.v4.sin_port = number;
-  }
-  return address;
-}
-
-/// Binds a socket; returns an empty descriptor and errno if that fails.
-Fd bind_any(int family, int port) {
-  Fd bound(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!bound) {
-    return bound;
-  }
-  const int on = 1;
-  const int off = 0;
-  ::setsockopt(bound.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (family == AF_INET6) {
-    // One socket reserves the port of both families.
-    ::setsockopt(bound.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  }
-  const Address address = any_address(family, port);
-  if (::bind(bound.get(), &address.any, sizeof(address)) != 0) {
-    const int error = errno;
-    bound.reset();
-    errno = error;
-  }
-  return bound;
-}
-
-int port_of(const Fd& bound) {
-  Address address{};
-  socklen_t size = sizeof(address);
-  check(::getsockname(bound.get(), &address.any, &size), "getsockname");
-  return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port
-                                                 : address.v4.sin_port);
-}
 
 [[noreturn]] void refuse(int error, int port) {
   const std::string number = std::to_string(port);
@@ -84,14 +31,11 @@ int port_of(const Fd& bound) {
 
 }  // namespace
 
-PortReservation::PortReservation(int port) : socket_(bind_any(AF_INET6, port)) {
-  if (!socket_ && errno != EADDRINUSE) {
-    socket_ = bind_any(AF_INET, port);  // this host has no IPv6
+PortReservation::PortReservation(int port)
+    : reserved_(ddp::detail::reserve_port(port)) {
+  if (reserved_.error != 0) {
+    refuse(reserved_.error, port);
   }
-  if (!socket_) {
-    refuse(errno, port);
-  }
-  port_ = port_of(socket_);
 }
 
 int StorePort::reserve() {

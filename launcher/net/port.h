@@ -2,27 +2,22 @@
 
 #include <optional>
 
-#include "launcher/base/fd.h"
+#include "ddp/base/net/tcp.h"
 
 namespace launcher {
 
-/// Reserves a TCP port for a server that another process will start.
-///
-/// The socket is bound with SO_REUSEADDR and does not listen. Linux then lets
-/// another socket with SO_REUSEADDR, such as that of a c10d store, bind the
-/// port by its number and listen on it. But it does not give the port to a
-/// process that asks for any free port. So the port cannot be lost in between.
+/// Reserves a TCP port for a server that another process will start. See
+/// ddp::detail::ReservedPort.
 class PortReservation {
  public:
   /// @param port 0 for any free one
   /// @throws LaunchError when the port is in use or may not be used
   explicit PortReservation(int port);
 
-  int port() const { return port_; }
+  int port() const { return reserved_.port; }
 
  private:
-  Fd socket_;
-  int port_ = 0;
+  ddp::detail::ReservedPort reserved_;
 };
 
 /// Reserves a port of this host for rank 0's store, for one world at a time.

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -503,7 +504,7 @@ TEST_CASE("a name that is loopback on its own host alone", "[rendezvous]") {
 // A switch that restarts may take half of this time.
 TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
   const detail::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-  detail::keep_alive(socket.get());
+  detail::keep_alive(socket);
   const auto seconds = [&](int option) {
     int value = 0;
     socklen_t size = sizeof(value);
@@ -530,8 +531,8 @@ std::set<int> open_descriptors() {
 
 TEST_CASE("connections that fail or end leave no descriptor", "[rendezvous]") {
   const auto nobody = detail::reserve_loopback_port();
-  const detail::FileDescriptor listener(detail::listen_at("127.0.0.1", 0).fd);
-  const int port = detail::port_of(listener.get());
+  const auto listener = detail::listen_for_ranks("127.0.0.1", 0);
+  const int port = detail::port_of(detail::own_end(listener));
   const auto patience = std::chrono::seconds(60);
   const auto before = open_descriptors();
   for (int count = 0; count < 20; ++count) {
@@ -588,11 +589,10 @@ TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {
 
 // As behind a firewall that drops packets: a connection attempt never ends.
 TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
-  auto listener = detail::listen_at("127.0.0.1", 0);
-  const detail::FileDescriptor owner(listener.fd);
-  REQUIRE(::listen(owner.get(), 0) == 0);
+  const auto listener = detail::listen_for_ranks("127.0.0.1", 0);
+  REQUIRE(::listen(listener.get(), 0) == 0);
   auto env = read(kRank1Of2);
-  env.master_port = detail::port_of(owner.get());
+  env.master_port = detail::port_of(detail::own_end(listener));
   std::vector<detail::FileDescriptor> waiting;
   for (int count = 0; count < 3; ++count) {  // fills the accept queue
     waiting.push_back(
@@ -886,7 +886,9 @@ TEST_CASE("lines do not heed a stranger", "[departures]") {
         detail::connect_to(host, port, std::chrono::seconds(60));
     REQUIRE(::send(stranger.get(), text.data(), text.size(), 0) ==
             static_cast<ssize_t>(text.size()));
-    char end = 0;  // rank 0 closes the connection
+    pollfd closed{stranger.get(), POLLIN, 0};  // by rank 0
+    CHECK(::poll(&closed, 1, 60'000) == 1);
+    char end = 0;
     CHECK(::recv(stranger.get(), &end, 1, 0) <= 0);
   }
   auto rank_1 = line_of(1);

@@ -1,20 +1,13 @@
 #include "ddp/base/net/tcp.h"
 
-#include <fcntl.h>
-#include <ifaddrs.h>
-#include <linux/tcp.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -30,144 +23,85 @@ constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
 constexpr milliseconds kLongestAttempt{500};
 constexpr int kBacklog = 2048;
-constexpr const char* kLoopback = "127.0.0.1";
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+void set_option(const FileDescriptor& socket,
+                int level,
+                int option,
+                int value) {
+  ::setsockopt(socket.get(), level, option, &value, sizeof(value));
+}
 
-class Socket {
- public:
-  explicit Socket(int family, int type = SOCK_STREAM)
-      : fd_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
-  ~Socket() {
-    if (fd_ >= 0) {
-      ::close(fd_);
+FileDescriptor make_socket(const SocketAddress& address) {
+  return FileDescriptor(::socket(
+      address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// Sends short messages without delay, because their senders wait for answers.
+void disable_nagle(const FileDescriptor& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+/// Closes a socket and sets errno.
+FileDescriptor closed_with(int error, FileDescriptor socket) {
+  socket.reset();
+  errno = error;
+  return socket;
+}
+
+/// Makes a socket with the address; else empty, with errno.
+FileDescriptor bind_to(const SocketAddress& address) {
+  FileDescriptor socket = make_socket(address);
+  if (!socket) {
+    return socket;
+  }
+  set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.get()->sa_family == AF_INET6) {
+    // A wildcard address is of both families.
+    set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  }
+  return ::bind(socket.get(), address.get(), address.size) == 0
+             ? std::move(socket)
+             : closed_with(errno, std::move(socket));
+}
+
+/// Returns the result of `make` for the first address that this machine has.
+template <typename Make>
+FileDescriptor at_first(const std::vector<SocketAddress>& addresses,
+                        const Make& make) {
+  FileDescriptor socket;
+  errno = EADDRNOTAVAIL;
+  for (const SocketAddress& address : addresses) {
+    socket = make(address);
+    if (socket || errno == EADDRINUSE) {
+      break;
     }
   }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-Addresses resolve(const std::string& host, int port, int type, int& error) {
-  addrinfo hints{};
-  hints.ai_socktype = type;
-  addrinfo* found = nullptr;
-  error =
-      ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  return Addresses(error == 0 ? found : nullptr, freeaddrinfo);
+  return socket;
 }
 
-bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+ReservedPort reserve_first(const std::vector<SocketAddress>& addresses) {
+  ReservedPort result;
+  result.socket = at_first(addresses, bind_to);
+  if (result.socket) {
+    result.port = port_of(own_end(result.socket));
+  } else {
+    result.error = errno;
   }
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-  return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-Listener try_listen(const sockaddr* address, socklen_t size) {
-  Socket socket(address->sa_family);
-  const int on = 1;
-  const int off = 0;
-  Listener result;
-  if (address->sa_family == AF_INET6) {
-    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  }
-  if (socket.get() < 0 ||
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) !=
-          0 ||
-      ::bind(socket.get(), address, size) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    result.port_in_use = errno == EADDRINUSE;
-    result.problem = std::strerror(errno);
-    return result;
-  }
-  result.fd = socket.release();
   return result;
 }
 
-Listener listen_everywhere(int port) {
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_addr = in6addr_any;
-  v6.sin6_port = htons(static_cast<uint16_t>(port));
-  auto result = try_listen(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
-  if (result.fd >= 0 || result.port_in_use) {
-    return result;
-  }
-  sockaddr_in v4{};  // for a machine without IPv6
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(INADDR_ANY);
-  v4.sin_port = htons(static_cast<uint16_t>(port));
-  return try_listen(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
-}
-
-Problem try_connect(const Socket& socket,
-                    const addrinfo& address,
-                    milliseconds patience) {
-  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
-  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) {
-    return "";
-  }
-  if (errno != EINPROGRESS) {
-    return std::strerror(errno);
+/// Returns an empty descriptor and errno on failure.
+FileDescriptor connect_within(const SocketAddress& address,
+                              milliseconds patience) {
+  FileDescriptor socket = begin_to_connect(address);
+  if (!socket) {
+    return socket;
   }
   pollfd waiting{socket.get(), POLLOUT, 0};
-  if (::poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) {
-    return std::strerror(ETIMEDOUT);
-  }
-  int error = 0;
-  socklen_t size = sizeof(error);
-  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error == 0 ? "" : std::strerror(error);
-}
-
-/// Returns the numeric address, or "" on failure.
-std::string numeric_host(const sockaddr* address, socklen_t size) {
-  char text[NI_MAXHOST] = "";
-  return ::getnameinfo(
-             address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0
-             ? text
-             : "";
-}
-
-/// Connects a datagram socket, which sends nothing but makes the kernel choose
-/// the local address. Returns "" without a route, or if the address is loopback
-/// and `may_be_loopback` is false.
-std::string local_address_towards(const addrinfo& address,
-                                  bool may_be_loopback) {
-  const Socket socket(address.ai_family, SOCK_DGRAM);
-  sockaddr_storage local{};
-  auto* own = reinterpret_cast<sockaddr*>(&local);
-  socklen_t size = sizeof(local);
-  const bool found =
-      socket.get() >= 0 &&
-      ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 &&
-      ::getsockname(socket.get(), own, &size) == 0 &&
-      (may_be_loopback || !is_loopback(own));
-  return found ? numeric_host(own, size) : "";
-}
-
-/// IPv4 only, because IPv6 addresses may need a scope; "" if there is none.
-std::string first_outer_address() {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) {
-    return "";
-  }
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all,
-                                                               freeifaddrs);
-  for (const auto* it = all; it != nullptr; it = it->ifa_next) {
-    if ((it->ifa_flags & IFF_UP) != 0 && it->ifa_addr != nullptr &&
-        it->ifa_addr->sa_family == AF_INET && !is_loopback(it->ifa_addr)) {
-      return numeric_host(it->ifa_addr, sizeof(sockaddr_in));
-    }
-  }
-  return "";
+  const int error = ::poll(&waiting, 1, static_cast<int>(patience.count())) > 0
+                        ? connect_error(socket)
+                        : ETIMEDOUT;
+  return error == 0 ? std::move(socket) : closed_with(error, std::move(socket));
 }
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -192,91 +126,88 @@ Problem retry(milliseconds timeout, const Attempt& attempt) {
 
 }  // namespace
 
-Listener listen_at(const std::string& host, int port) {
-  int error = 0;
-  const auto addresses = resolve(host, port, SOCK_STREAM, error);
-  if (addresses && is_loopback(addresses->ai_addr)) {
-    return try_listen(addresses->ai_addr, addresses->ai_addrlen);
+FileDescriptor listen_at(const SocketAddress& address) {
+  // If two processes begin to listen at the same moment, Linux may refuse both
+  // of them. After random pauses one is first.
+  constexpr int kAttempts = 10;
+  for (int attempt = 1;; ++attempt) {
+    FileDescriptor socket = bind_to(address);
+    if (!socket || ::listen(socket.get(), kBacklog) == 0) {
+      return socket;
+    }
+    if (errno != EADDRINUSE || attempt == kAttempts) {
+      return closed_with(errno, std::move(socket));
+    }
+    socket.reset();
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::random_device{}() % 2000));
   }
-  return listen_everywhere(port);
+}
+
+FileDescriptor listen_for_ranks(const std::string& host, int port) {
+  const auto addresses = addresses_of(host, port);
+  return !addresses.empty() && is_loopback(addresses.front())
+             ? listen_at(addresses.front())
+             : at_first(all_own_addresses(port), listen_at);
+}
+
+ReservedPort reserve_port(int port) {
+  return reserve_first(all_own_addresses(port));
 }
 
 ReservedPort reserve_loopback_port() {
-  ReservedPort result;
-  result.socket =
-      FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int fd = result.socket.get();
-  const int on = 1;
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(v4);
-  auto* address = reinterpret_cast<sockaddr*>(&v4);
-  if (fd < 0 ||
-      ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(fd, address, size) != 0 ||
-      ::getsockname(fd, address, &size) != 0) {
-    result.problem = std::strerror(errno);
-  }
-  result.port = ntohs(v4.sin_port);
-  return result;
+  return reserve_first(addresses_of("127.0.0.1", 0));
 }
 
-std::string local_address_towards(const std::string& host) {
-  if (host.empty()) {
-    return kLoopback;
+FileDescriptor accept_from(const FileDescriptor& listener) {
+  FileDescriptor socket(retry_interrupted([&] {
+    return ::accept4(
+        listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  }));
+  if (socket) {
+    disable_nagle(socket);
   }
-  const bool is_this_machine =
-      host == kLoopback || host == "::1" || host == "localhost";
+  return socket;
+}
+
+FileDescriptor begin_to_connect(const SocketAddress& address) {
+  FileDescriptor socket = make_socket(address);
+  if (!socket) {
+    return socket;
+  }
+  disable_nagle(socket);
+  return ::connect(socket.get(), address.get(), address.size) == 0 ||
+                 errno == EINPROGRESS
+             ? std::move(socket)
+             : closed_with(errno, std::move(socket));
+}
+
+int connect_error(const FileDescriptor& socket) {
   int error = 0;
-  const auto addresses = resolve(host, 9, SOCK_DGRAM, error);
-  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    if (auto local = local_address_towards(*it, is_this_machine);
-        !local.empty()) {
-      return local;
-    }
-  }
-  const std::string outer = is_this_machine ? "" : first_outer_address();
-  return outer.empty() ? kLoopback : outer;
-}
-
-int port_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return 0;
-  }
-  return address.ss_family == AF_INET
-             ? ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port)
-             : ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+  socklen_t size = sizeof(error);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0
+             ? error
+             : errno;
 }
 
 FileDescriptor connect_to(const std::string& host,
                           int port,
                           milliseconds timeout) {
-  int error = 0;
-  const auto addresses = resolve(host, port, SOCK_STREAM, error);
-  int count = 0;
-  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    ++count;
-  }
-  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    Socket socket(it->ai_family);
-    if (try_connect(socket, *it, timeout / count).empty()) {
-      return FileDescriptor(socket.release());
+  const auto addresses = addresses_of(host, port);
+  const auto count = static_cast<int>(addresses.size());
+  for (const SocketAddress& address : addresses) {
+    if (auto socket = connect_within(address, timeout / count)) {
+      return socket;
     }
   }
   return {};
 }
 
-void keep_alive(int fd) {
-  const auto set = [fd](int level, int option, int value) {
-    ::setsockopt(fd, level, option, &value, sizeof(value));
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+void keep_alive(const FileDescriptor& socket) {
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 void allow_connections(int world_size) {
@@ -294,8 +225,7 @@ void allow_connections(int world_size) {
 
 Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
   return retry(timeout, [&](milliseconds) -> Problem {
-    int error = 0;
-    resolve(host, 1, SOCK_STREAM, error);
+    const int error = resolve(host, 1).error;
     return error == 0 ? "" : ::gai_strerror(error);
   });
 }
@@ -305,15 +235,13 @@ Problem wait_until_listening(const std::string& host,
                              milliseconds timeout,
                              const std::function<void()>& check) {
   return retry(timeout, [&](milliseconds left) -> Problem {
-    int error = 0;
-    const auto addresses = resolve(host, port, SOCK_STREAM, error);
-    Problem problem = error == 0 ? "" : ::gai_strerror(error);
-    for (auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-      problem = try_connect(
-          Socket(it->ai_family), *it, std::min(left, kLongestAttempt));
-      if (problem.empty()) {
+    const Resolved there = resolve(host, port);
+    Problem problem = there.error == 0 ? "" : ::gai_strerror(there.error);
+    for (const SocketAddress& address : there.addresses) {
+      if (connect_within(address, std::min(left, kLongestAttempt))) {
         return "";
       }
+      problem = std::strerror(errno);
     }
     check();
     return problem;

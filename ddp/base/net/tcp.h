@@ -5,42 +5,47 @@
 #include <string>
 
 #include "ddp/base/file_descriptor.h"
+#include "ddp/base/net/address.h"
 
+// TCP for ranks and for ddprun. All sockets are non-blocking and closed on
+// exec.
 namespace ddp::detail {
 
 /// A system error text for an address ("Connection refused"), or "" on success.
 using Problem = std::string;
 
-/// A listening socket. If `host` resolves to a loopback address, it listens
-/// there only, so that other hosts cannot reach it; otherwise on all addresses
-/// of this machine. The caller owns `fd`.
-struct Listener {
-  int fd = -1;
-  Problem problem;
-  bool port_in_use = false;
-};
-Listener listen_at(const std::string& host, int port);
+/// Makes a socket that listens at the address; else empty, with errno.
+FileDescriptor listen_at(const SocketAddress& address);
 
-/// A free port of 127.0.0.1, reserved while `socket` is open, for a server that
-/// will listen on it. The socket is bound with SO_REUSEADDR and does not
-/// listen. Linux lets another socket with SO_REUSEADDR bind the port
-/// explicitly, but does not assign it to a socket that requests any free port.
+/// Listens for the other ranks. If `host` resolves to a loopback address,
+/// listens there only, so that other hosts cannot reach it; otherwise at all
+/// addresses of this machine. Returns an empty descriptor and errno on failure.
+FileDescriptor listen_for_ranks(const std::string& host, int port);
+
+/// A port that is reserved while `socket` is open, for a server that will
+/// listen on it. The socket is bound with SO_REUSEADDR and does not listen.
+/// Linux lets another socket with SO_REUSEADDR, such as that of a c10d store,
+/// bind the port by its number and listen on it. But it does not give the port
+/// to a socket that requests any free port. So the port cannot be lost in
+/// between.
 struct ReservedPort {
-  FileDescriptor socket;
+  FileDescriptor socket{};
   int port = 0;
-  Problem problem;
+  int error = 0;  ///< errno; 0: the port is reserved
 };
+/// Reserves a port of all addresses of this machine; 0: any free one.
+ReservedPort reserve_port(int port);
+/// Reserves any free port of 127.0.0.1.
 ReservedPort reserve_loopback_port();
 
-/// Returns the numeric address of this machine on the route to `host`. Returns
-/// loopback if `host` is empty, 127.0.0.1, ::1 or "localhost". Any other name
-/// may resolve to loopback on its own host, such as 127.0.1.1 on Debian. In
-/// this case, or without a route, returns the address of the first interface
-/// that is up, or loopback if there is none.
-std::string local_address_towards(const std::string& host);
+/// Accepts the next connection; else empty, with errno.
+FileDescriptor accept_from(const FileDescriptor& listener);
 
-/// Returns the port that a socket is bound to, or 0.
-int port_of(int fd);
+/// Starts to connect. Returns an empty descriptor and errno if that fails at
+/// once. When the socket is writable, connect_error() is the result.
+FileDescriptor begin_to_connect(const SocketAddress& address);
+/// Returns errno, or 0 if the connection is open.
+int connect_error(const FileDescriptor& socket);
 
 /// Connects to a server within `timeout`, of which each address of `host` gets
 /// an equal part. Returns an empty descriptor on failure.
@@ -51,7 +56,7 @@ FileDescriptor connect_to(const std::string& host,
 /// Makes the kernel detect within a minute that a host is gone. Shorter limits
 /// would be wrong: the restart of a switch or the migration of a virtual
 /// machine may take half a minute.
-void keep_alive(int fd);
+void keep_alive(const FileDescriptor& socket);
 
 /// Raises the soft limit of open files to the needs of a job with this number
 /// of ranks, at most to the hard limit.

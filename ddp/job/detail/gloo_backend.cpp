@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "ddp/base/net/tcp.h"
+#include "ddp/base/net/address.h"
 #include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/detail/connect_on_thread.h"
 

@@ -1,11 +1,12 @@
 #include "ddp/job/detail/peer_monitor.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -100,18 +101,15 @@ void PeerMonitor::stop() {
 void PeerMonitor::open(c10d::Store& store, const std::string& reach) {
   if (rank_ == 0) {
     const auto host = local_address_towards(reach);
-    const auto listener = listen_at(host, 0);
-    listener_.reset(listener.fd);
+    listener_ = listen_for_ranks(host, 0);
     if (!listener_) {
       TORCH_WARN("rank 0 could not listen on ",
                  host,
                  " (",
-                 listener.problem,
+                 std::strerror(errno),
                  "), so ranks hear of ranks that leave by time-outs alone");
     }
-    // A peer may be gone again before accept; accept must not block then.
-    ::fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
-    const int port = port_of(listener_.get());
+    const int port = listener_ ? port_of(own_end(listener_)) : 0;
     store.set(kAddress, host + " " + std::to_string(port));
     return;
   }
@@ -194,8 +192,7 @@ void PeerMonitor::wait_for_news(bool looks) {
 }
 
 void PeerMonitor::accept_one() {
-  FileDescriptor socket(
-      ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  FileDescriptor socket = accept_from(listener_);
   if (socket) {
     add(std::move(socket), -1);
   } else if (errno == EMFILE || errno == ENFILE) {
@@ -205,7 +202,7 @@ void PeerMonitor::accept_one() {
 }
 
 void PeerMonitor::add(FileDescriptor socket, int rank) {
-  keep_alive(socket.get());
+  keep_alive(socket);
   const std::lock_guard lock(mutex_);
   auto& line = lines_[socket.get()];
   line.socket = std::move(socket);

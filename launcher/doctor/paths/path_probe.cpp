@@ -63,13 +63,6 @@ void PathProbe::begin() {
   const auto addresses = addresses_of(target_.host.address, target_.port);
   errno = EADDRNOTAVAIL;
   Fd socket = addresses.empty() ? Fd() : begin_to_connect(addresses.front());
-  if (!socket) {
-    // Deferred to the event loop, like every other end of a probe.
-    loop_.arm_timer(timer_,
-                    std::chrono::milliseconds(0),
-                    [this, error = errno] { end_by_error(error); });
-    return;
-  }
   connection_ = std::make_unique<Connection>(
       loop_,
       std::move(socket),

@@ -55,13 +55,10 @@ std::string random_id() {
 
 std::vector<Fd> listen_for_workers(const Endpoint& master) {
   std::vector<Fd> listeners;
-  for (const char* any : {"::", "0.0.0.0"}) {
-    for (const SocketAddress& address : addresses_of(any, master.port)) {
-      if (listeners.empty()) {
-        if (Fd listener = listen_at(address)) {
-          listeners.push_back(std::move(listener));
-        }
-      }
+  for (const SocketAddress& address : all_own_addresses(master.port)) {
+    if (Fd listener = listen_at(address)) {
+      listeners.push_back(std::move(listener));
+      break;
     }
   }
   if (listeners.empty()) {
@@ -186,11 +183,6 @@ class PathTest {
  private:
   void connect() {
     Fd socket = begin_to_connect(addresses_[next_address_]);
-    if (!socket) {
-      on_unreached(errno);
-      return;
-    }
-    loop_.arm_timer(kTryTimer, kOneTry, [this] { on_unreached(ETIMEDOUT); });
     connection_ = std::make_unique<Connection>(
         loop_,
         std::move(socket),
@@ -203,6 +195,7 @@ class PathTest {
                   on_lines(lines);
                 },
             .on_closed = [this](int error) { on_closed(error); }});
+    loop_.arm_timer(kTryTimer, kOneTry, [this] { on_unreached(ETIMEDOUT); });
   }
 
   void say_hello() {

@@ -7,7 +7,6 @@
 
 #include "launcher/hosts/etcd/job_state.h"
 #include "launcher/net/address.h"
-#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/net/host_name.h"
+#include "launcher/net/address.h"
 
 namespace launcher {
 namespace {

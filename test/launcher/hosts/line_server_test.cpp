@@ -1,7 +1,11 @@
 #include "launcher/net/line_server.h"
 
+#include <fcntl.h>
+#include <poll.h>
+
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <set>
 #include <thread>
 
@@ -93,6 +97,24 @@ TEST_CASE("what a guest does not read is not kept without end") {
   CHECK(server.guests->count() == 0);
 }
 
+TEST_CASE("a line to a client that has gone raises no SIGPIPE") {
+  static std::atomic<int> broken_pipes{0};
+  auto* const old_action = ::signal(SIGPIPE, [](int) { ++broken_pipes; });
+  GuestServer server(/*most=*/3);
+  Fd guest = begin_to_connect(server.place);
+  server.await([&] { return server.guests->count() == 1; });
+  // Unread data make the client's close a reset of the connection.
+  server.guests->send(1, "hello\n");
+  pollfd readable{guest.get(), POLLIN, 0};
+  REQUIRE(::poll(&readable, 1, 20'000) == 1);
+  guest.reset();
+  server.guests->send(1, "a\n");
+  server.guests->send(1, "b\n");
+  server.await([&] { return server.closed == 1; });
+  ::signal(SIGPIPE, old_action);
+  CHECK(broken_pipes == 0);
+}
+
 TEST_CASE("a process connects to its own server without a network") {
   GuestServer server(/*most=*/3);
   CHECK(!server.guests->is_connected_from_here());
@@ -110,6 +132,7 @@ TEST_CASE("a process connects to its own server without a network") {
   own->send("hello\n");
   server.await([&] { return server.known.size() == 1; });
   CHECK(server.guests->address_there(1).empty());
+  CHECK((::fcntl(own->socket().get(), F_GETFD) & FD_CLOEXEC) != 0);
   server.guests->send(1, "welcome\n");
   server.await([&] { return received == "welcome\n"; });
   CHECK(server.guests->is_connected_from_here());

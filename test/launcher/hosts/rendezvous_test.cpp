@@ -9,7 +9,8 @@
 
 #include "launcher/hosts/join_steps.h"
 #include "launcher/machine/background_call.h"
-#include "launcher/net/host_name.h"
+#include "launcher/net/address.h"
+#include "launcher/net/name_answer.h"
 #include "launcher/net/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
