@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <array>
+#include <cerrno>
+#include <utility>
 
 #include "test/support/catch.h"
 
@@ -80,4 +82,15 @@ TEST_CASE("a port that cannot be had has a reason") {
   const ReservedPort taken = reserve_port(port_of(own_end(three.listener)));
   CHECK(!taken.socket);
   CHECK(taken.error == EADDRINUSE);
+}
+
+TEST_CASE("a connection ends with the owner of one end") {
+  FileDescriptor client;
+  {
+    Connected three;
+    client = std::move(three.client);
+  }
+  await(client, POLLIN);
+  char byte = 0;
+  CHECK(::recv(client.get(), &byte, 1, 0) == 0);
 }
