@@ -11,15 +11,17 @@ namespace ddp {
 /// Options of `AutocastGuard`; the defaults equal Python's torch.autocast.
 struct AutocastOptions {
   /// torch::kHalf or torch::kBFloat16. std::nullopt: the dtype of the enclosing
-  /// guard, or the default of the device type (CUDA kHalf, CPU kBFloat16).
+  /// guard of this device type, or the default of the device type (CUDA kHalf,
+  /// CPU kBFloat16).
   TORCH_ARG(std::optional<c10::ScalarType>, dtype) = std::nullopt;
-  /// If false, operators compute in the dtypes of their tensors, inside a
-  /// region that does not. Convert narrow results of the outer region by hand.
+  /// False disables autocast inside an outer guard that enables it: operators
+  /// then compute in the dtypes of their tensors. Convert narrow results of the
+  /// outer region by hand.
   TORCH_ARG(bool, enabled) = true;
   /// Whether the narrow copy of a parameter is kept until the outermost guard
   /// is destroyed, so that a forward that uses it twice converts it once.
-  /// std::nullopt: as in the enclosing region. Copies are only kept of
-  /// parameters, not of results computed from them: torch::nn::Linear
+  /// std::nullopt: as in the enclosing region; true without one. Only copies of
+  /// parameters are kept, not of results computed from them: torch::nn::Linear
   /// transposes its weight and converts the result in each forward,
   /// torch::linear(x, weight, bias) keeps a copy.
   TORCH_ARG(std::optional<bool>, cache_enabled) = std::nullopt;
@@ -65,7 +67,7 @@ class AutocastGuard {
   /// @param device_type  of the tensors: torch::kCUDA, torch::kCPU or another
   ///   type with autocast in LibTorch; `device.type()` of a device.
   /// @throws c10::Error for a device type without autocast, or a dtype that is
-  ///   neither kHalf nor kBFloat16.
+  ///   neither kHalf nor kBFloat16 (unless `enabled` is false).
   explicit AutocastGuard(c10::DeviceType device_type,
                          const AutocastOptions& options = {});
   ~AutocastGuard();

@@ -9,9 +9,10 @@ namespace ddp {
 
 /// Dtypes for `DistributedDataParallelOptions::mixed_precision`: a forward
 /// through the wrapper computes in them, and its gradients are averaged in
-/// them. Each is torch::kBFloat16, kHalf, kFloat or kDouble, or std::nullopt
-/// for no conversion. Integers, bools and complex numbers are never converted,
-/// and neither are ignored tensors (`params_and_buffers_to_ignore`).
+/// them. Each is torch::kBFloat16, kHalf, kFloat or kDouble (another dtype
+/// throws c10::Error when a module is wrapped), or std::nullopt for no
+/// conversion. Integers, bools and complex numbers are never converted, and
+/// neither are ignored tensors (`params_and_buffers_to_ignore`).
 ///
 /// The parameters themselves never change: operators of the forward get copies,
 /// one for each parameter and forward. The backward pass uses the copies and
@@ -46,8 +47,9 @@ struct MixedPrecision {
   /// structs with `tensor_fields`. Outputs are not converted.
   TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
   /// Dtype in which gradients are sent and summed (`CastExchange`);
-  /// std::nullopt for param_dtype. Leave it unset together with an `exchange`
-  /// of your own, which decides this dtype itself.
+  /// std::nullopt for param_dtype. Neither dtype is used by an `exchange` of
+  /// your own, and a reduce_dtype beside it throws c10::Error when the module
+  /// is wrapped: put a `CastExchange` around the exchange instead.
   TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
   /// Dtype of buffers, which are converted permanently when the module is
   /// wrapped. On the CPU a batch norm needs them in param_dtype.

@@ -26,7 +26,7 @@ struct DistributedSamplerOptions {
   TORCH_ARG(std::optional<int64_t>, rank) = std::nullopt;
   /// Draw a new order every epoch, from `seed + epoch`. False: 0, 1, 2, ...
   TORCH_ARG(bool, shuffle) = true;
-  /// Must be equal on all ranks.
+  /// Must be equal on all ranks, which is not checked.
   TORCH_ARG(uint64_t, seed) = 0;
   /// Leave out the tail that does not divide evenly, instead of padding.
   TORCH_ARG(bool, drop_last) = false;
@@ -37,12 +37,13 @@ struct DistributedSamplerOptions {
   TORCH_ARG(bool, padding) = true;
 };
 
-/// Position of a sampler in its dataset, for a checkpoint.
+/// Position of a sampler in its dataset, for a checkpoint. Counts places in the
+/// order of an epoch, over all ranks.
 struct SamplerState {
   /// Epoch of the running pass; between passes, the epoch of the next one.
   int64_t epoch = 0;
-  /// Number of leading places of the epoch's order that are done; 0 between
-  /// passes.
+  /// Number of leading places that the ranks together have done; 0 between
+  /// passes, unless a restored pass has not been continued yet.
   int64_t position = 0;
   int64_t dataset_size = 0;
   uint64_t seed = 0;
@@ -55,9 +56,11 @@ struct SamplerState {
 /// Progress of one rank in its pass.
 struct SamplerProgress {
   size_t rank = 0;
-  /// Indices done since this process began the pass.
+  /// Indices that this rank has done since this process began the pass; indices
+  /// before a restore do not count.
   size_t done = 0;
-  /// False before the first pass and after the end of a pass.
+  /// False before the first pass and after the end of a pass. If `progress`
+  /// gets `trained`, it stays true after the end, because a loader draws ahead.
   bool in_pass = false;
 };
 
@@ -97,15 +100,17 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// After `load_state`, the first pass continues at the restored position,
   /// unless `set_epoch` has selected another epoch.
   ///
-  /// @param new_size  optional new size of the dataset.
+  /// @param new_size  optional new size of the dataset. A restored position
+  ///   still applies.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
-  /// Returns up to `batch_size` further indices, or std::nullopt at the end of
-  /// the pass. Starts a pass if none was started.
+  /// Returns up to `batch_size` further indices, or std::nullopt from the end
+  /// of the pass until `reset`. Starts a pass if none was started.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
   /// Sets the epoch of the next pass. Takes effect when the next pass starts,
-  /// as in Python.
+  /// as in Python. The epoch does not advance by itself: without this call the
+  /// next pass has the same order.
   void set_epoch(int64_t epoch);
   /// Returns the epoch of the next pass.
   int64_t epoch() const;
@@ -114,14 +119,15 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// (`len(sampler)`).
   size_t size() const;
   /// Returns the number of indices that this rank has drawn in the running
-  /// pass; 0 between passes. Includes the indices before a restore if the
-  /// number of ranks is unchanged.
+  /// pass; 0 between passes. After a restore it counts on from
+  /// `SamplerState::position` divided by the number of ranks.
   size_t position() const;
 
   /// Returns the sampler's position, assuming that all ranks have done as many
   /// indices as this one. A loader with worker threads draws ahead of the
-  /// training: pass the number of examples that this rank has trained on as
-  /// `trained`.
+  /// training: pass as `trained` the number of examples that this rank has
+  /// trained on since this process began the pass. More than the drawn indices
+  /// count as all of them.
   SamplerState state() const;
   SamplerState state(size_t trained) const;
 
@@ -145,7 +151,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Throws as `load_state` would, without a change.
   void check_state(const SamplerState& state) const;
 
-  /// Save and load the state in LibTorch's archives.
+  /// Save and load the state in LibTorch's archives. `load` also throws as
+  /// `load_state`.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -13,10 +13,12 @@ namespace ddp {
 /// Computes a result for each sample of a dataset and gathers the results on
 /// every rank, in the order of the samples. Each sample is computed once, on
 /// one of the ranks. So any metric is exact and equal on every rank, for any
-/// number of ranks and samples. Collective.
+/// number of ranks and samples. Collective; call it from the thread that uses
+/// the group.
 ///
 /// @param count  number of samples; may be smaller than the number of ranks.
-/// @param batch_size  number of samples per call of `results`; positive.
+/// @param batch_size  number of samples per call of `results`; positive, else
+///   c10::Error.
 /// @param results  function that gets the indices of some samples and returns a
 ///   dense tensor with one row per sample, in the same order. It runs without
 ///   gradient recording. The number of calls differs between ranks, so it must
@@ -88,8 +90,9 @@ at::Tensor evaluate(Dataset&& dataset,
 /// @param rows  dense; may be undefined on a rank without samples.
 /// @param count  number of samples of the dataset.
 /// @param group  null: all ranks.
-/// @throws c10::Error on every rank if a rank passes a wrong number of rows, or
-///   if the rows do not fit together.
+/// @returns as `evaluate`.
+/// @throws c10::Error on every rank if a rank passes a wrong number of rows, if
+///   the rows do not fit together, or if a rank has left.
 at::Tensor all_gather_samples(
     const at::Tensor& rows,
     size_t count,

@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-/// Options of `AllReduce`.
+/// Options of `AllReduce`; equal on all ranks, which is not checked.
 ///
 /// Example: the sum of gradients, for a loss that is already a mean over the
 /// samples of all ranks.
@@ -22,13 +22,14 @@ namespace ddp {
 struct AllReduceOptions {
   /// True for the mean over ranks, false for the sum.
   TORCH_ARG(bool, mean) = true;
-  /// Divisor of the gradients before they are summed. std::nullopt applies the
-  /// whole division before the sum, which costs nothing. In half precision a
-  /// sum of undivided gradients may become inf, and small gradients divided by
-  /// many ranks become zero; about the square root of the number of ranks
-  /// avoids both. The remaining factor is applied to the sum. This costs one
-  /// more pass over the gradients and, for the reports of missing gradients, an
-  /// all-reduce of a few elements. Must be positive.
+  /// Number by which gradients are divided before they are summed. The sum is
+  /// then multiplied by predivide / ranks, or with mean(false) by predivide. In
+  /// half precision a sum of undivided gradients may become inf, and small
+  /// gradients divided by all ranks may become zero; about the square root of
+  /// the number of ranks avoids both. Costs one more pass over the gradients
+  /// and, for the reports of missing gradients, an all-reduce of a few
+  /// elements. std::nullopt: the whole division precedes the sum and costs
+  /// nothing. Must be positive and finite.
   TORCH_ARG(std::optional<double>, predivide) = std::nullopt;
 };
 
@@ -37,9 +38,10 @@ struct AllReduceOptions {
 /// row by row over Gloo; NCCL has no all-reduce for them.
 class AllReduce : public Exchange {
  public:
-  /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
-  ///   subset of them; the mean is over the ranks of this group.
-  /// @throws c10::Error if `predivide` is not positive.
+  /// @param group  not null: the ranks of the reducer or, within a
+  ///   `SwitchExchange`, a subset of them; the mean is over the ranks of this
+  ///   group.
+  /// @throws c10::Error if `predivide` is not positive and finite.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});
 

@@ -18,10 +18,11 @@ namespace ddp {
 /// PyTorch's bf16_compress_hook, fp16_compress_hook and their wrappers, and to
 /// the reduce_dtype of its mixed precision.
 ///
-/// Gradients are divided by the number of ranks before the conversion. In
-/// kHalf, values above 65504 become inf on all ranks: use a `GradScaler`, or
-/// kBFloat16, which has the range of float. A bucket that is sparse, complex or
-/// already of this dtype is passed on unchanged.
+/// The factor of the inner exchange's `scale` is applied before the conversion,
+/// for example 1 / ranks for a mean and 1 for a sum. In kHalf, values above
+/// 65504 become inf on all ranks: use a `GradScaler`, or kBFloat16, which has
+/// the range of float. A bucket that is sparse, complex or already of this
+/// dtype is passed on unchanged.
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
 /// all-reduce of a few elements per pass for the reports of missing gradients,

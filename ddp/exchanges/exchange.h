@@ -63,7 +63,7 @@ struct GradientBucket {
 /// so every rank makes the same calls. An exchange may keep state of its own
 /// between `start` and `finish` and between passes (works, error feedback,
 /// times). One object therefore serves one reducer; a second reducer throws
-/// while the first one lives.
+/// c10::Error while the first one lives.
 ///
 /// Contract:
 /// - `start` and `finish` are called in the order of `index`, which is the same
@@ -78,19 +78,22 @@ struct GradientBucket {
 ///   it after `finish`. The plan (the assignment of gradients to buckets) is
 ///   fixed before the first `start` and does not change.
 /// - Threads and streams: `start` runs on the autograd thread that accumulated
-///   the bucket's last gradient; the current stream is the stream that filled
-///   the bucket. `finish` runs on the caller's stream. The calls never overlap.
-///   Gradient recording is off. Do not synchronise the host.
+///   the last gradient of the bucket or of an earlier bucket, or at the end of
+///   the pass (usually in the first pass). The current stream is the stream
+///   that filled the bucket if the program uses one stream per device. `finish`
+///   runs on the caller's stream. The calls never overlap. Gradient recording
+///   is off. Do not synchronise the host.
 /// - An exception from `start` or `finish` propagates out of this rank's
 ///   `backward()`. The ranks are then no longer in step: end the program, or
-///   restart from a checkpoint. After an exception from `finish` this rank
-///   completes the rest of the pass with the other ranks, so that they do not
-///   wait; if this rank makes another pass nevertheless, that pass fails on all
-///   ranks with the reason. A second exception in the same pass, and any
-///   exception from `start`, ends the pass at once. If the group belongs to the
-///   job, it is then closed on this rank, and the other ranks see it as if this
-///   rank had left (see `ddp::init_process_group`). In another group they wait
-///   until this rank has left or their time-out expires.
+///   restart from a checkpoint.
+///   - First exception in the pass, from `finish`: this rank completes the rest
+///     of the pass with the other ranks, so that they do not wait. The group
+///     stays open. If this rank makes another pass nevertheless, that pass
+///     fails on all ranks with the reason.
+///   - Second exception in the pass, or any from `start`: the pass ends at
+///     once. A group of the job is closed on this rank, and the other ranks see
+///     it as if this rank had left (see `ddp::init_process_group`). In another
+///     group they wait until this rank has left or their time-out expires.
 ///
 /// Example: gradients are sent as bfloat16.
 /// @code
@@ -134,25 +137,28 @@ class Exchange {
 
   /// Returns the factor that gradients are multiplied by when they are copied
   /// into the bucket (in the same pass over memory): 1 / ranks for a mean that
-  /// is computed from sums, 1 if the exchange divides by itself. Called at the
-  /// beginning of each pass.
+  /// is computed from sums (the default), 1 if the exchange divides by itself.
+  /// Called at the beginning of each pass.
   virtual double scale(int ranks) const;
 
   /// Returns n if dense payloads are to be padded with zeros to a multiple of n
   /// elements: the number of ranks for an exchange that gives each rank an
-  /// equal part. Must be positive. Called once.
+  /// equal part. Must be positive, else the reducer's construction throws
+  /// c10::Error. Called once. Default: 1.
   virtual int64_t multiple_of(int ranks) const;
 
   /// Returns true if `finish` leaves the plain sum over ranks in every element
   /// of a dense payload, whatever the other elements hold. The ranks then
   /// report missing gradients in additional elements of the last bucket;
-  /// otherwise a small all-reduce carries the reports. Called once.
+  /// otherwise a small all-reduce carries the reports. Called once. Default:
+  /// false.
   virtual bool sums_every_element() const;
 
   /// Returns the smallest number of ranks over which this exchange ever
-  /// averages or sums. 0 means all ranks of the reducer, or any number of
-  /// ranks. An exchange over fewer ranks cannot know how many of them have
-  /// inputs left, so a `Join` that divides by that number refuses it.
+  /// averages or sums. 0, the default: the exchange has no group of its own
+  /// that is smaller than the reducer's. An exchange over 2 or more ranks, but
+  /// fewer than the reducer's, cannot know how many of them have inputs left,
+  /// so a `Join` that divides by the ranks with inputs refuses it (c10::Error).
   virtual int min_group_size() const;
 
   /// Returns true if equal optimizer steps change the parameters equally on all
@@ -164,7 +170,8 @@ class Exchange {
 
   /// Returns the reason why this exchange cannot process sparse payloads, as
   /// the beginning of an error message that goes on with the parameter's name;
-  /// empty if it can. Called once.
+  /// empty if it can. Called once; the reducer's construction throws this error
+  /// if a parameter has sparse gradients. The default refuses.
   virtual std::string refuses_sparse() const;
 
   /// Begins the exchange of a full bucket and returns without waiting for other
@@ -182,7 +189,8 @@ class Exchange {
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training, by name; empty for an
-  /// exchange without state. `Checkpoint::add` saves it for each rank.
+  /// exchange without state (the default, which refuses to load entries).
+  /// `Checkpoint::add` saves it for each rank.
   virtual std::map<std::string, at::Tensor> state() const;
   /// Throws if `load_state` would throw, and changes nothing.
   virtual void check_state(

@@ -13,14 +13,15 @@ namespace ddp {
 /// the signal itself. So make one call before any slow start-up work.
 ///
 /// Cost: a stat() of a file; without this ddprun option nothing. The ranks
-/// agree by elements that are added to the gradients of a reduced pass of a
-/// `DistributedDataParallel` (or `Reducer`) over `ddp::process_group()`. They
-/// agree in the first pass in which all ranks know of the signal, mostly the
-/// second pass after it. No step makes additional collectives. Steps before the
-/// signal do not wait for the GPU; steps after it do. If the ranks of a program
-/// share no reduced pass, this function never returns true: these ranks must
-/// agree on their stop files by a collective of their own
-/// (base/job_files/stop_file.h).
+/// agree in their reduced passes. A reduced pass is a backward pass in which a
+/// `DistributedDataParallel` (or `Reducer`) over `ddp::process_group()`
+/// averages gradients. Each rank sends its vote in it, in a few elements beside
+/// the gradients, so no step makes additional collectives. The answer becomes
+/// true after the first reduced pass in which all ranks know of the signal,
+/// mostly the second one after it, and stays true. Steps before the signal do
+/// not wait for the GPU; steps after it do. Without reduced passes this
+/// function never returns true: the ranks must then agree on their stop files
+/// by a collective of their own (base/job_files/stop_file.h).
 ///
 /// In a `Join`, a rank without inputs takes part, also if it alone gets the
 /// signal. The ranks with inputs leave the loop after the same pass. Then all

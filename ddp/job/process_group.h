@@ -28,18 +28,19 @@ struct ProcessGroupOptions {
   /// see, `init_process_group` throws, unless CUDA_VISIBLE_DEVICES hides all of
   /// them or a scheduler denies the job access to them.
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
-  /// The device of this rank. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
-  /// Gloo.
+  /// The device of this rank; with NCCL a GPU that LibTorch sees. Unset:
+  /// `cuda:LOCAL_RANK` with NCCL, `cpu` with Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
-  /// Time limit of one collective.
+  /// Time limit of one collective; with Gloo, exceeding it throws c10::Error.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
   /// Time limit for the arrival of all ranks, and for connecting them.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
-  /// Rank and addresses. Unset: read from the environment.
+  /// Rank and addresses; not checked. Unset: read from the environment.
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
-  /// The store for the rendezvous of the ranks. Null: a TCPStore at
-  /// MASTER_ADDR:MASTER_PORT (hosted by rank 0 or by torchrun's agent).
+  /// The store for the rendezvous of the ranks. Without `worker_env` the
+  /// environment needs MASTER_ADDR and MASTER_PORT nevertheless. Null: a
+  /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
@@ -54,14 +55,18 @@ struct ProcessGroupOptions {
 ///
 /// @throws std::invalid_argument if the environment is incomplete or
 ///   contradicts itself; c10::Error if there is a process group already,
-///   MASTER_ADDR does not resolve, the port is in use, ranks are missing after
-///   `connect_timeout` (the message lists them), or the ranks chose different
-///   backends.
+///   MASTER_ADDR does not resolve, the port is in use, or ranks are missing
+///   after `connect_timeout` (the message lists them). c10::Error on every rank
+///   if the ranks chose different backends, or if one rank names an unknown
+///   backend or has no GPU for NCCL.
 ///
 /// Thread contract: call from one thread, before any other function of this
-/// header. With Gloo, SIGPIPE is ignored from then on if it had its default
-/// action, as in Python: the death of a peer becomes an exception instead of a
-/// silent end of this process.
+/// header. The getters and `store` are not collective; any thread may call them
+/// until `destroy_process_group` begins.
+///
+/// With Gloo, SIGPIPE is ignored from then on if it had its default action, as
+/// in Python: the death of a peer becomes an exception instead of a silent end
+/// of this process.
 ///
 /// A process may run several jobs one after another, also at the same address.
 /// Rank 0 of the next job listens on MASTER_PORT again, so release all stores
@@ -116,10 +121,12 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// c10::Error.
 ///
 /// @throws c10::Error after leaving, if no call has reported the error before:
-///   if a rank left early (this rank counts as early if another rank has
-///   started collectives that this rank has not), or if a parameter got no
-///   gradient in the last backward pass on a GPU. Does not throw during stack
-///   unwinding or inside a catch handler.
+///   - another rank left without starting all collectives that this rank has
+///     started,
+///   - this rank left without starting all collectives that another rank has
+///     started, or
+///   - a parameter got no gradient in the last backward pass on a GPU.
+///   Does not throw during stack unwinding or inside a catch handler.
 void destroy_process_group();
 
 /// Returns true between `init_process_group` and `destroy_process_group`.
@@ -162,8 +169,10 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 
 /// The store of the job, for key-value exchange of the program; its keys have
-/// their own prefix. Once a rank has died or left because of an exception,
-/// waiting for a missing key throws c10::Error that names this rank.
+/// their own prefix. `get` waits for a missing key up to `connect_timeout`, or
+/// up to the time limit of the program's own store. Once a rank has died or
+/// left because of an exception, waiting for a missing key throws c10::Error
+/// that names this rank.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Store> store();
 

@@ -5,13 +5,15 @@
 namespace ddp {
 
 /// Runs the body of a program's main function and returns its exit code. If an
-/// exception leaves the body, returns 1, as a Python program does, after it has
+/// exception of any type leaves the body, returns 1, as a Python program does,
+/// after it has
 /// - reported the exception to the other ranks,
 /// - written it to stderr, and
 /// - written it to the file named by TORCHELASTIC_ERROR_FILE, for the
 ///   launcher's report. ddprun and torchrun set this variable for each worker.
 ///
-/// The destructors of the body have run by then.
+/// The destructors of the body have run by then. A file that cannot be written
+/// is reported to stderr. Exceptions of other threads are not caught.
 ///
 /// Programs can do without this function: from `init_process_group()` on, an
 /// uncaught exception is recorded in the same file before it ends the process

@@ -15,7 +15,7 @@ namespace ddp {
 /// 2(p-1)/p of them from each rank.
 struct Traffic {
   int64_t all_reduce = 0;
-  int64_t broadcast = 0;
+  int64_t broadcast = 0;       ///< on receiving ranks, too
   int64_t all_gather = 0;      ///< this rank's part
   int64_t reduce_scatter = 0;  ///< all parts
   int64_t all_to_all = 0;      ///< all parts, including this rank's own
@@ -24,7 +24,8 @@ struct Traffic {
 
 /// Forwards to another backend and counts the bytes of all-reduces, broadcasts,
 /// all-gathers, reduce-scatters, all-to-alls and messages. Other collectives
-/// are forwarded without counting. Can replace any backend.
+/// are forwarded without counting. Can replace any backend for dense tensors;
+/// counting a sparse tensor throws c10::Error.
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.
@@ -80,7 +81,8 @@ class CountingBackend : public detail::ForwardingBackend {
 /// This is the real cost of messages, including the protocol overhead of
 /// libraries. NCCL uses other transports than sockets within a host.
 ///
-/// Needs Linux 4.19; returns 0 on an older kernel.
+/// Closed connections no longer count. May be called from any thread. Needs
+/// Linux 4.19; returns 0 on an older kernel.
 int64_t tcp_bytes_sent();
 
 }  // namespace ddp

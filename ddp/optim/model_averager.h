@@ -24,6 +24,7 @@ struct AveragingLevel {
 
 /// Step from which the periods of a `ModelAverager` are counted. The comments
 /// give the averaging steps, counted from 0, for warm-up 5 and period 4.
+/// Without a warm-up both average in the steps 0, 4, 8, ...
 enum class AveragingOrigin {
   warmup_end,  ///< 5, 9, 13, ...: PyTorch's PeriodicModelAverager
   first_step,  ///< 8, 12, 16, ...: PyTorch's HierarchicalModelAverager
@@ -61,13 +62,14 @@ struct ModelAveragerOptions {
   TORCH_ARG(int64_t, warmup_steps) = 0;
   /// The step from which periods are counted.
   TORCH_ARG(AveragingOrigin, origin) = AveragingOrigin::warmup_end;
-  /// Options of the outer optimizer of DiLoCo: an SGD that steps whenever the
-  /// last level averages. Its gradient is the mean change of the parameters
-  /// since its previous step. A round is then `period` steps long and ends
-  /// after the steps period - 1, 2 period - 1, ..., counted from 0;
-  /// warmup_steps must be 0. The paper uses
-  /// torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true). std::nullopt
-  /// for no outer optimizer.
+  /// Options of the outer optimizer of DiLoCo, an SGD; std::nullopt for none.
+  /// It steps at the end of each round, which is a period of the last level.
+  /// Its gradient is the parameters at the beginning of the round minus their
+  /// mean over the ranks at its end. All periods are counted from the first
+  /// step, independent of `origin`, and end after the steps period - 1,
+  /// 2 period - 1, ..., counted from 0. warmup_steps must be 0: construct the
+  /// averager after a warm-up. The paper uses
+  /// torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true).
   TORCH_ARG(std::optional<torch::optim::SGDOptions>, outer) = std::nullopt;
 };
 
@@ -96,7 +98,7 @@ struct ModelAveragerOptions {
 /// after a call that returned true. The state of the program's optimizer is
 /// never averaged and stays different on each rank.
 ///
-/// Thread contract: one thread.
+/// Thread contract: one thread. Only `average_parameters` is collective.
 ///
 /// Example: post-local SGD. Gradients are averaged in 100 steps; afterwards
 /// each rank trains alone, and the parameters are averaged every 4 steps.
@@ -131,8 +133,8 @@ class ModelAverager {
   ///   parameter that requires a gradient, and a momentum of the same size.
   /// @throws c10::Error if there is no level, the periods are not positive and
   ///   ascending, a group has fewer ranks than the group before it,
-  ///   warmup_steps is negative, or the outer optimizer has a warm-up or no
-  ///   parameters.
+  ///   warmup_steps is negative, the outer optimizer has a warm-up or no
+  ///   parameters, or there is no process group although WORLD_SIZE is above 1.
   explicit ModelAverager(ModelAveragerOptions options,
                          const std::vector<at::Tensor>& parameters = {});
 
@@ -142,8 +144,8 @@ class ModelAverager {
   /// @returns true if the parameters that require a gradient have been
   ///   averaged, in place.
   /// @throws c10::Error if a rank has left, if the outer optimizer was made for
-  ///   other parameters, and in a `Join` if the last pass was not reduced or a
-  ///   rank without inputs has no function.
+  ///   another number of parameters, and in a `Join` if the last pass was not
+  ///   reduced or a rank without inputs has no function.
   bool average_parameters(const std::vector<at::Tensor>& parameters);
 
   /// Returns the number of calls of `average_parameters` so far.
@@ -162,7 +164,8 @@ class ModelAverager {
   bool has_peers() const;
 
   /// Saves and loads the number of steps, the outer parameters and their
-  /// momentum, for torch::save and torch::load.
+  /// momentum in LibTorch's archives. torch::save accepts a
+  /// `PostLocalSGDOptimizer`, which includes them, and no ModelAverager alone.
   /// @throws c10::Error if the file lacks these entries or has outer parameters
   ///   of other shapes.
   void save(torch::serialize::OutputArchive& archive) const;

@@ -31,7 +31,8 @@ enum class ZeroPartition {
   bucket,
 };
 
-/// Options of `ZeroRedundancyOptimizer`; the same on all ranks.
+/// Options of `ZeroRedundancyOptimizer`; the same on all ranks. A difference in
+/// `partition` is not detected.
 ///
 /// Example:
 /// @code
@@ -91,8 +92,8 @@ struct ZeroRedundancyOptimizerOptions {
 /// holds the whole state on one rank and one rank's part of it, as bytes, on
 /// every rank. Loading a checkpoint holds the whole state on every rank.
 ///
-/// Thread contract: one thread per rank; the constructor, `step`,
-/// `add_param_group` and `consolidate` are collective.
+/// Thread contract: one thread per rank. The constructor, `step`,
+/// `add_param_group` and `consolidate` are collective, the others are not.
 ///
 /// Example:
 /// @code
@@ -125,10 +126,11 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @param options  converts from a process group.
   /// @throws c10::Error on every rank, with the parameter's group and index, if
   ///   the ranks' parameters differ or a wrapper lists one of them in its
-  ///   `params_and_buffers_to_ignore`. Also if there are no parameters, they
-  ///   lie on several devices, the optimizer is LBFGS (which steps all
-  ///   parameters together) or the partition does not support the optimizer or
-  ///   the parameters.
+  ///   `params_and_buffers_to_ignore`. Also if there are no parameters, one is
+  ///   listed twice, they lie on several devices, the factory makes none or an
+  ///   LBFGS (which steps all parameters together), the partition does not
+  ///   support the optimizer or the parameters, or there is no process group
+  ///   although WORLD_SIZE is above 1.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
@@ -156,12 +158,13 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   options on rank `to`, null on the other ranks. It is a copy of the class
   ///   that the factory makes, with its state on the CPU; save it, for example
   ///   with `torch::save`.
-  /// @throws c10::Error if `to` is no rank of the group, or the optimizer's
-  ///   `save` does not write its state.
+  /// @throws c10::Error if `to` is no rank of the group; on rank `to` if the
+  ///   optimizer's `save` does not write its state.
   std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
 
-  /// Creates an optimizer over all parameters, without state. To load a saved
-  /// state, `torch::load` into it and pass it to `take`.
+  /// Creates an optimizer over all parameters with the options of the present
+  /// groups, without state. To load a saved state, `torch::load` into it and
+  /// pass it to `take`.
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
   /// Copies the options and this rank's part of the state from an optimizer

@@ -118,7 +118,8 @@ struct StepTimes {
 
 /// Pure: returns the means over `steps` steps of one rank, from the scopes
 /// named "forward", "backward" and "optimizer" and the events in them. A GPU
-/// executes work asynchronously: synchronize it before the end of each scope.
+/// executes work asynchronously: synchronize it before the end of each scope. A
+/// missing scope counts as 0; `steps` must be positive.
 StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps);
 
 /// Pure: returns the spans of the scopes with this name.
@@ -134,7 +135,7 @@ struct AllReduceTime {
 };
 
 /// Pure: returns the all-reduces of the last scope "backward", ordered by their
-/// begin.
+/// begin; empty without this scope.
 std::vector<AllReduceTime> last_all_reduces(
     const std::vector<TraceEvent>& events);
 
@@ -144,9 +145,9 @@ std::vector<AllReduceTime> last_all_reduces(
 /// share a clock; between hosts, the times are off by the difference of the
 /// clocks. Collective.
 ///
-/// @param file  written by rank 0.
-/// @param group  null: all ranks. Without a process group, this process is rank
-///   0.
+/// @param file  written by rank 0 of the group.
+/// @param group  its ranks take part; null: all ranks. Without a process group
+///   this process alone writes its events.
 /// @throws c10::Error on rank 0 if the file cannot be written; on every rank if
 ///   a rank has left.
 void save_timeline(const std::string& file,

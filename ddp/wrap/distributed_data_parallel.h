@@ -133,7 +133,9 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// exchange that the program gives runs in a world of one, too.
 ///
 /// The mean over ranks equals the mean over the whole batch if the loss is a
-/// mean over the rank's batch and all ranks use the same batch size.
+/// mean over the rank's batch and all ranks use the same batch size. Without
+/// `ddp::init_process_group()` or a group in the options, the wrapper trains
+/// this rank alone.
 ///
 /// The parameters may lie on several devices (model parallel). Every rank then
 /// needs its own set of devices, and all ranks must divide the module over
@@ -167,13 +169,14 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// surrounding module then throws, and the gradients of the surrounding layers
 /// are not averaged.
 ///
-/// Thread contract: use each group from one thread only, because collectives of
-/// a group are paired in the order of the calls. A second thread needs a group
-/// of its own (`ddp::new_group`). Models that are trained by one thread must
-/// run their passes in the same order on all ranks. For groups of the job,
-/// overlapping passes of two threads throw on all ranks. Passes of two
-/// different models throw on all ranks, too, if their final collectives are
-/// paired with each other.
+/// Thread contract: use each group from one thread only, because the n-th
+/// collective of a rank in a group meets the n-th collective of the others. A
+/// second thread needs a group of its own (`ddp::new_group`). Models that are
+/// trained by one thread must run their passes in the same order on all ranks.
+/// Groups of the job detect two errors and throw on all ranks: overlapping
+/// passes of two threads, and passes of different models on different ranks
+/// (only if the last collectives of the passes, which carry the ranks' reports,
+/// meet each other).
 ///
 /// Example:
 /// @code
@@ -231,7 +234,8 @@ DistributedDataParallel(std::shared_ptr<M>,
 /// gradients, so gradient accumulation over k batches needs one communication
 /// instead of k.
 ///
-/// The forward must run inside the guard. Guards can be nested.
+/// The forward must run inside the guard, on all ranks alike. Guards can be
+/// nested and must not outlive the model. Use them on the model's thread.
 ///
 /// Example:
 /// @code

@@ -16,7 +16,9 @@
 
 namespace dp {
 
-/// Options of `DataParallel`; the defaults are PyTorch's.
+/// Options of `DataParallel`; the defaults are PyTorch's. Its constructor
+/// throws c10::Error for invalid options, and its forward for a batch that does
+/// not fit them.
 ///
 /// Example:
 /// @code
@@ -55,11 +57,12 @@ struct DataParallelOptions {
   /// Number of rows for each device, for an uneven split. The first device also
   /// holds the results and the optimizer and may need fewer rows. The size of
   /// every batch must be the sum of these numbers. A device with 0 rows does
-  /// not compute.
+  /// not compute; at least one number must be positive.
   TORCH_ARG(std::vector<int64_t>, chunk_sizes) = {};
   /// Relative shares of the rows for each device, for batches of any size. {1,
   /// 2} gives the second device twice as many rows as the first, rounded to
-  /// whole rows. Cannot be combined with `chunk_sizes`.
+  /// whole rows by the largest remainders. Not negative, not all 0. Cannot be
+  /// combined with `chunk_sizes`.
   TORCH_ARG(std::vector<double>, chunk_weights) = {};
   /// Combines the replicas' tensors into one: `concatenate`, `sum`, `mean` or a
   /// custom function.

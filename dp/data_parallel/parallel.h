@@ -18,7 +18,8 @@
 // The steps of `DataParallel` as separate functions, for a forward with custom
 // code between the steps. torch.nn.parallel has the same four functions. Every
 // call creates its replicas and threads anew; in a loop `DataParallel` is
-// faster, because it keeps them.
+// faster, because it keeps them. All functions run on the calling thread,
+// except for the forwards of `parallel_apply`.
 namespace dp {
 
 namespace detail {
@@ -74,11 +75,13 @@ auto forward_with(Module& module, const Input& input) {
 /// `DataParallel` documents the supported containers and the values that are
 /// not split. Differentiable.
 ///
-/// @returns the parts, that of the first device first. There are fewer parts
-///   than devices if there are fewer rows, and one part if there is no tensor.
+/// @param dim  negative values count from the end.
+/// @returns the parts, that of the first device first, with the chunk sizes of
+///   torch::chunk. There are fewer parts than devices if there are fewer rows,
+///   and one part if there is no tensor.
 /// @throws c10::Error if tensors differ in their number of rows or have no
-///   dimension `dim`, or if a device does not exist or is named twice (except
-///   the CPU).
+///   dimension `dim`, if there is no device, or if a device does not exist or
+///   is named twice (except the CPU).
 ///
 /// Example:
 /// @code
@@ -131,9 +134,9 @@ T gather(std::vector<T> parts, torch::Device target, int64_t dim = 0) {
 /// In torch.nn.parallel the first replica is a copy that shares the module's
 /// buffers. Here it is the module itself, so no change to it is lost.
 ///
-/// @throws c10::Error if a device does not exist or is named twice (except the
-///   CPU), if the module cannot be cloned, or if the module is on another
-///   device.
+/// @throws c10::Error if there is no device, if a device does not exist or is
+///   named twice (except the CPU), if the module is null, cannot be cloned or
+///   is on another device.
 ///
 /// Source: torch.nn.parallel.replicate.
 template <typename M>

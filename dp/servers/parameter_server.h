@@ -32,14 +32,14 @@ enum class UpdateMode {
 /// One update of the parameters on one server.
 struct Update {
   int64_t number = 0;  ///< number of earlier updates of these parameters
-  /// The worker that pushed the gradients; if several did (synchronous), the
-  /// first.
+  /// The worker that pushed the gradients. 0 if synchronous, because all
+  /// workers did.
   int worker = 0;
   /// Number of updates since that worker pulled the parameters. 0 if
   /// synchronous.
   int64_t staleness = 0;
   /// The loss that was passed to `push`; the workers' mean if synchronous. NaN:
-  /// none was passed.
+  /// a worker passed none.
   double loss = 0;
 };
 
@@ -57,7 +57,8 @@ using UpdateHook =
 
 /// Options of `serve` and `ParameterClient`. `servers`, `mode`,
 /// `staleness_bound` and `timeout` must be equal on all ranks,
-/// `gradients_held`, `checkpoint_every` and `resume` on all servers.
+/// `gradients_held`, `checkpoint_every` and `resume` on all servers. Invalid
+/// options are a c10::Error of `is_server`, `serve` and `ParameterClient`.
 ///
 /// Example:
 /// @code
@@ -67,17 +68,19 @@ using UpdateHook =
 ///                            .staleness_bound(8);
 /// @endcode
 struct ParameterServerOptions {
-  /// Number of servers. Ranks 0 to servers - 1 serve; the others are workers.
-  /// The parameters are distributed over the servers by size in bytes. A
-  /// parameter is never split: a parameter larger than a fair share makes its
-  /// server the busiest.
+  /// Number of servers, at most one for each trained parameter. Ranks 0 to
+  /// servers - 1 serve; the others are workers. The parameters are distributed
+  /// over the servers by size in bytes. A parameter is never split: a parameter
+  /// larger than a fair share makes its server the busiest.
   TORCH_ARG(int, servers) = 1;
   /// Selects when gradients are applied.
   TORCH_ARG(UpdateMode, mode) = UpdateMode::synchronous;
   /// Asynchronous only: largest number of other updates between a worker's pull
   /// and the update by its push. The bound holds for every update of every
-  /// server. With 0 only one worker computes at a time. From about 2n on, n
-  /// workers never wait.
+  /// server. With 0 only one worker computes at a time. While one of n equally
+  /// fast workers computes, each other worker makes one update, sometimes two,
+  /// so from about 2n on they seldom wait. For a much slower worker the others
+  /// wait nevertheless, once its bound is reached. Not negative.
   TORCH_ARG(int64_t, staleness_bound) = 4;
   /// Servers only: called before each update.
   TORCH_ARG(UpdateHook, before_update) = nullptr;
@@ -86,7 +89,7 @@ struct ParameterServerOptions {
   /// the server has room for their gradients. A server's memory therefore does
   /// not grow with the number of workers. It consists of these gradients, the
   /// sum, the parameters, the optimizer's state and, if asynchronous, 4 MiB for
-  /// each worker that is receiving parameters.
+  /// each worker that is receiving parameters. Positive.
   TORCH_ARG(int, gradients_held) = 4;
   /// Servers only: path of the checkpoint with the parameters and the state of
   /// the optimizer (LibTorch's, or a fused one). Each server appends a dot and
@@ -95,8 +98,9 @@ struct ParameterServerOptions {
   /// updates, 'run': number of the training}. The first checkpoint of a new
   /// training replaces the files of another training.
   TORCH_ARG(std::string, checkpoint) = "";
-  /// Servers only: number of updates between checkpoints. Workers wait during
-  /// the write. 0: no checkpoints.
+  /// Servers only: number of updates between checkpoints; needs `checkpoint`.
+  /// Workers wait during the write. 0: no checkpoints. The end of the training
+  /// writes none.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
   /// Servers only: resumes from these files, or starts from the beginning if
   /// there are none. It is an error if the servers' files belong to different
@@ -122,7 +126,7 @@ struct ParameterServerOptions {
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
-/// Returns true if this rank is one of the servers.
+/// Returns true if this rank is one of the servers. Not collective.
 /// @throws c10::Error if the world is too small for the servers and one worker,
 ///   or if an option is invalid.
 bool is_server(const ParameterServerOptions& options = {});
@@ -161,15 +165,16 @@ struct ServerReport {
 ///
 /// @param module  has the same names, shapes and dtypes as on the workers.
 /// @param make_optimizer  called once.
-/// @returns the report of this server. A lost worker is not an error if
-///   asynchronous, or if synchronous and the worker had made its last push.
+/// @returns the report of this server. If asynchronous, a lost worker is not an
+///   error.
 ///
 /// @throws c10::Error on every rank if the options or modules of the ranks
-///   differ; if a lost worker's push is missing (synchronous); if all workers
-///   are lost without having called finish(); if a worker has lost another
-///   server; or if the optimizer or the hook throws. The workers receive the
-///   same reason. A server remains until each worker has received the reason or
-///   was silent for the time-out.
+///   differ, or a rank calls the function of the other role; if synchronous and
+///   a finished or lost worker made fewer pushes than another one (all workers
+///   need equally many batches); if all workers are lost without having called
+///   finish(); if a worker has lost another server; or if the optimizer or the
+///   hook throws. The workers receive the same reason. A server remains until
+///   each worker has received the reason or was silent for the time-out.
 ///
 /// Collective: the other ranks call `serve` or construct a `ParameterClient`.
 /// May be called again after it has returned on all ranks.
@@ -257,7 +262,7 @@ class ParameterClient {
   /// Returns the number of workers at the start.
   int workers() const;
   /// Returns the number of updates that the last pulled parameters contain: the
-  /// smallest number over the servers.
+  /// smallest number over the servers. 0 before the first pull.
   int64_t version() const;
   /// Returns the payload bytes to and from all servers. Space for parameters
   /// without a gradient is sent, too.

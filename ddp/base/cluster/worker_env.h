@@ -9,7 +9,8 @@
 // too.
 namespace ddp {
 
-/// Names of the variables that ddprun and torchrun set for every worker.
+/// Names of the variables that ddprun and torchrun set for every worker. Only
+/// ddprun sets the last three.
 namespace env {
 inline constexpr const char* kRank = "RANK";
 inline constexpr const char* kWorldSize = "WORLD_SIZE";
@@ -28,8 +29,7 @@ inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
-/// The worker writes its progress here; see base/job_files/progress_text.h. Set
-/// by ddprun only.
+/// The worker writes its progress here; see base/job_files/progress_text.h.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 /// The worker reads a stop request here; see base/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
@@ -44,7 +44,7 @@ using EnvReader = std::function<const char*(const char* name)>;
 
 /// Job information of a worker: from RANK and WORLD_SIZE, or from srun or
 /// mpirun (docs/schedulers.md). Without any of them the worker is the only rank
-/// of a world of one.
+/// of a world of one. A struct that the program fills itself is not checked.
 struct WorkerEnv {
   int rank = 0;        ///< in [0, world_size)
   int world_size = 1;  ///< number of workers on all hosts
@@ -59,7 +59,10 @@ struct WorkerEnv {
   bool use_agent_store = false;
   bool launched = false;  ///< started by a launcher or a scheduler
 
-  /// Reads and checks the variables.
+  /// Reads and checks the variables. RANK and WORLD_SIZE need each other; more
+  /// than one rank also needs MASTER_ADDR and MASTER_PORT. LOCAL_RANK defaults
+  /// to RANK modulo LOCAL_WORLD_SIZE, and LOCAL_WORLD_SIZE to WORLD_SIZE. May
+  /// run on any thread while no thread changes the environment.
   ///
   /// @throws std::invalid_argument with one line that names the variable, the
   ///   expected and the actual value, if a variable is missing, is no integer,

@@ -18,8 +18,9 @@ namespace ddp {
 /// Takes a few nanoseconds: it writes to memory shared with ddprun. Does
 /// nothing without `ddprun --hang-timeout`. Thread-safe.
 ///
-/// @param what  text for the report of a hang, which shows the last one; at
-///   most 63 bytes of printable ASCII are kept. Empty: keeps the previous text.
+/// The report of a hang shows the last text: its first 63 bytes, with a
+/// question mark for each byte that is not printable ASCII. An empty text keeps
+/// the previous one.
 ///
 /// Example:
 /// @code
@@ -38,7 +39,8 @@ void report_progress(std::string_view what = {});
 /// the ranks that wait for it need a guard, too: a waiting rank has twice the
 /// limit there, because a host does not see the reports of another host.
 ///
-/// Scopes can be nested; the innermost one applies. Use it from one thread.
+/// Scopes can be nested; the innermost one applies. The limit belongs to the
+/// process, so create guards on one thread only.
 ///
 /// Example:
 /// @code
@@ -50,9 +52,8 @@ void report_progress(std::string_view what = {});
 /// @endcode
 class QuietGuard {
  public:
-  /// @param limit  at least one second; replaces --hang-timeout if it is
-  ///   longer.
-  /// @param what  as for report_progress().
+  /// @param limit  limit in this scope. A limit below --hang-timeout has no
+  ///   effect: --hang-timeout then applies. Below one second counts as one.
   explicit QuietGuard(std::chrono::seconds limit, std::string_view what = {});
   ~QuietGuard();
   QuietGuard(const QuietGuard&) = delete;
