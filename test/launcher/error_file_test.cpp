@@ -129,8 +129,11 @@ TEST_CASE("an error file is replaced, what is no file is left alone") {
   const TemporaryFolder folder;
   const std::string file = folder / "error.json";
   CHECK(write_error_file(file, "first, and longer") == 0);
+  const std::string open = folder / "open";  // what a reader has open
+  REQUIRE(::link(file.c_str(), open.c_str()) == 0);
   CHECK(write_error_file(file, "second") == 0);
   CHECK(read_file(file) == "second");
+  CHECK(read_file(open) == "first, and longer");
   const std::string link = folder / "link";
   REQUIRE(::symlink(file.c_str(), link.c_str()) == 0);
   CHECK(write_error_file(link, "x") == EEXIST);
@@ -144,7 +147,7 @@ TEST_CASE("an error file is replaced, what is no file is left alone") {
   REQUIRE(::stat("/dev/null", &status) == 0);
   CHECK(S_ISCHR(status.st_mode));
   CHECK(read_file(file) == "second");
-  CHECK(folder.size() == 3);  // no temporary file
+  CHECK(folder.size() == 4);  // no temporary file
 }
 
 TEST_CASE("an error file is handed on with how its worker ended") {
