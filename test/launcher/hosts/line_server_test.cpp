@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
@@ -139,6 +140,20 @@ TEST_CASE("a process connects to its own server without a network") {
   own.reset();
   server.await([&] { return server.closed == 1; });
   CHECK(!server.guests->is_connected_from_here());
+}
+
+TEST_CASE("a server without a free descriptor accepts again later") {
+  GuestServer server(/*most=*/3);
+  const Fd guest = begin_to_connect(server.place);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  server.loop.run_once();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(server.guests->count() == 0);
+  server.guests->drop_idle({}, [](LineServer::Id) { return true; });
+  server.await([&] { return server.guests->count() == 1; });
 }
 
 // Linux refuses both sockets in about one of ten thousand rounds.
