@@ -2,6 +2,7 @@
 #include <limits>
 
 #include <torch/autograd.h>
+#include <torch/cuda.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
@@ -61,7 +62,9 @@ class Streams {
  public:
   static constexpr int64_t kCount = 4;
 
-  Streams(const NcclRank& rank, std::shared_ptr<Exchange> exchange)
+  Streams(const NcclRank& rank,
+          std::shared_ptr<Exchange> exchange,
+          Options options = {})
       : rank_(rank),
         caller_(c10::cuda::getStreamFromPool(false, rank.device.index())) {
     for (int64_t i = 0; i < kCount; ++i) {
@@ -78,21 +81,30 @@ class Streams {
     }
     reducer_ = std::make_unique<Reducer>(named_,
                                          rank.group,
-                                         Options()
-                                             .exchange(std::move(exchange))
+                                         options.exchange(std::move(exchange))
                                              .first_bucket_cap_mb(1e-4)
                                              .bucket_cap_mb(1e-4));
+  }
+
+  /// Releases the reducer and the exchange, whose memory the streams of the
+  /// buckets may use at once.
+  void end() {
+    reducer_.reset();
+    for (const auto& stream : streams_) {
+      go_on(stream);
+    }
   }
 
   const std::vector<Tensor>& parameters() const { return parameters_; }
   CUDAStream caller() const { return caller_; }
 
-  /// Runs a pass in which the gradient of parameter i is factors[i].
-  void pass(const std::vector<Tensor>& factors) {
+  /// Runs a pass in which the gradient of parameter i is factors[i]. The first
+  /// `skipped` parameters get no gradient.
+  void pass(const std::vector<Tensor>& factors, int64_t skipped = 0) {
     const c10::StreamGuard guard(caller_.unwrap());
     reducer_->arm();
     std::vector<Tensor> losses;
-    for (int64_t i = 0; i < kCount; ++i) {
+    for (int64_t i = skipped; i < kCount; ++i) {
       wait_for(streams_[i], caller_);  // waits for changes of the parameters
       const c10::StreamGuard side(streams_[i].unwrap());
       parameters_[i].mutable_grad() = Tensor();
@@ -263,6 +275,64 @@ TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
                        c10::str(way.name, ", step ", step, ", gradient"));
     }
   });
+}
+
+TEST_CASE("an exchange that ends keeps its memory until it has been read",
+          "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  INFO(way.name);
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Streams streams(rank, way.make(rank));
+    // From the second pass on, each bucket starts on its own stream.
+    for (int step = 1; step <= 2; ++step) {
+      streams.pass(patterns_times(step * (rank.rank + 1.0)));
+    }
+    streams.end();
+    expect_all_close(rank,
+                     streams.gradients(),
+                     patterns_times(2 * way.factor),
+                     c10::str(way.name, ", gradient"));
+  });
+}
+
+// Rank 1 freezes a parameter and ends after one pass. Rank 0 waits for the GPU
+// after that only. The status of the pass has memory of its own here: a code's
+// buckets have no room for it.
+TEST_CASE("a rank that ends keeps the status until others have received it",
+          "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const bool finds_unused = GENERATE(false, true);
+  INFO(any_schedule());
+  std::string error;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto streams = std::make_unique<Streams>(
+        rank,
+        coded(rank, /*is_narrow=*/true),
+        Options().find_unused_parameters(finds_unused));
+    streams->parameters()[0].requires_grad_(rank.rank == 0);
+    streams->pass(patterns_times(1), /*skipped=*/rank.rank);
+    if (rank.rank == 1) {
+      streams.reset();
+    }
+    rank.meet();
+    if (rank.rank == 0) {
+      torch::cuda::synchronize(rank.device.index());
+      try {
+        streams->pass(patterns_times(1));
+      } catch (const c10::Error& thrown) {
+        error = thrown.what_without_backtrace();
+      }
+    }
+  });
+  CHECK_THAT(error,
+             Catch::Contains("missed a gradient") &&
+                 !Catch::Contains("another model's"));
 }
 
 // 97 elements and 7 of padding, in memory with the values of the previous pass.

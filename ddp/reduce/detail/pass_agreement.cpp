@@ -12,6 +12,7 @@
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp::detail {
 namespace {
@@ -139,6 +140,12 @@ class PassAgreement::UsedMap {
     sums_.copy_(mine_);
   }
 
+  /// Keeps the memory until the ranks have received the map of this pass.
+  void keep_memory() const {
+    keep_until_read(mine_);
+    keep_until_read(sums_);
+  }
+
   const at::Tensor& sums() const { return sums_; }
   at::Tensor status() const {
     return sums_.narrow(0, size_, StatusSums::kNumel);
@@ -244,10 +251,15 @@ PassOutcome PassAgreement::finish(const PassStatus& status) {
     }
     return finish_with_map(status);
   }
-  if (const auto work = std::exchange(work_, nullptr)) {
+  const auto work = std::exchange(work_, nullptr);
+  if (work) {
     wait(work, *group_, "all-reduce of the ranks' status");
   }
   sums_->read(buckets_.spare());
+  if (work) {
+    // Made on another stream, and may be released before the ranks receive it.
+    keep_until_read(buckets_.spare());
+  }
   auto outcome = conclude(status, missing_fails());
   // An error that is not final is a missing gradient, known on all ranks.
   if (on_demand && !outcome.error.empty() && !outcome.is_final) {
@@ -268,6 +280,7 @@ PassOutcome PassAgreement::finish_with_map(const PassStatus& status) {
   std::vector<at::Tensor> tensors{map_->sums()};
   wait(group_->allreduce(tensors), *group_, "all-reduce of the used map");
   sums_->read(map_->status());
+  map_->keep_memory();
   auto outcome = conclude(status, /*missing_fails=*/false);
   const bool uses_all = status.missing.empty() && status.frozen.empty();
   if (outcome.error.empty() && !uses_all) {
