@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "dp/parameter_server.h"
 #include "dp/servers/detail/resume_points.h"
@@ -313,6 +314,26 @@ TEST_CASE("a file that cannot be written ends the job everywhere",
     CHECK_THAT(error, Catch::Contains("an update failed: "));
     CHECK_THAT(error, Catch::Contains("no_such_folder/ps.pt.0"));
   }
+}
+
+TEST_CASE("a file that cannot be written leaves the newest one in place",
+          "[server_checkpoint]") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string newest = folder / "ps.pt.0";
+  Job job;
+  job.path = folder / "ps.pt";
+  job.every = 2;
+  job.until = 4;
+  run_well(job);
+  const auto sound = ddp::test::read_file(newest);
+  std::filesystem::create_directory(newest + ".new");  // no file can replace it
+  job.resume = true;
+  job.first = 4;
+  job.until = 6;
+  for (const auto& error : errors_of(job)) {
+    CHECK_THAT(error, Catch::Contains("an update failed: "));
+  }
+  CHECK(ddp::test::read_file(newest) == sound);
 }
 
 TEST_CASE("options of a checkpoint without a path", "[server_checkpoint]") {
