@@ -32,6 +32,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ddp/base/background_task.h"
 #include "ddp/base/job_files/worker_ends.h"
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
@@ -808,6 +809,24 @@ TEST_CASE("ranks hear over lines who leaves", "[departures]") {
   }
 }
 
+TEST_CASE("a rank that connects late hears what rank 0 has reported",
+          "[departures]") {
+  c10d::HashStore store;
+  const auto records = make_records(2);
+  const auto connect = [&](int rank) {
+    return std::make_unique<detail::PeerMonitor>(
+        store, detail::PeerMonitor::Place{rank, 2, ""}, records[rank], [] {
+          return false;
+        });
+  };
+  const auto rank_0 = connect(0);
+  rank_0->report(departure(0, Departure::How::destroyed, 5));
+  const auto rank_1 = connect(1);
+  const auto heard = records[1]->wait_for_departure({0}, milliseconds(60'000));
+  REQUIRE(heard);
+  CHECK(heard->passes == 5);
+}
+
 TEST_CASE("lines notice a lost host, and no child of a rank has them",
           "[departures]") {
   const auto before = open_descriptors();
@@ -1160,6 +1179,7 @@ TEST_CASE("a time-out is called one", "[departures]") {
   const auto errors = test::try_ranks(2, [](const Group& group) {
     const auto job = in_job(group);
     job->setTimeout(milliseconds(300));
+    TORCH_CHECK(group->getBackendOptions()->timeout == milliseconds(300));
     if (group->getRank() == 0) {
       reduce_tensor(torch::ones({2}), Reduction::sum, job);
     }
@@ -1168,6 +1188,17 @@ TEST_CASE("a time-out is called one", "[departures]") {
              Catch::Contains("rank 0: reduce_tensor timed out") &&
                  Catch::Contains("time-out of 0.3") &&
                  !Catch::Contains("has left"));
+}
+
+TEST_CASE("the thread of a background task blocks all signals",
+          "[process_group]") {
+  sigset_t blocked{};
+  detail::BackgroundTask task;
+  task.start([&] {
+    TORCH_CHECK(::pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0);
+  });
+  REQUIRE(task.finish(test::kRankPatience));
+  CHECK(::sigismember(&blocked, SIGTERM));
 }
 
 TEST_CASE("a world of one", "[process_group]") {
