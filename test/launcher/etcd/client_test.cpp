@@ -39,6 +39,23 @@ TEST_CASE("etcd client: no member takes connections") {
   }
 }
 
+TEST_CASE("etcd client: no member that takes a connection answers") {
+  const Fd silent = listen_at(test::at_free_port("127.0.0.1"));
+  const EtcdSettings settings{
+      .endpoints = {{.host = "127.0.0.1", .port = port_of(own_end(silent))}},
+      .request_time = kRequestTime};
+  EventLoop loop;
+  test::bound(loop);
+  const EtcdAnswer answer = test::ask_etcd(loop, settings, "job", {});
+  if (answer.outcome == EtcdAnswer::Outcome::hopeless) {
+    CHECK_THAT(answer.text, Catch::Contains("libcurl"));  // not on this host
+    return;
+  }
+  CHECK(answer.outcome == EtcdAnswer::Outcome::unreachable);
+  // The whole call has a longer limit with another error.
+  CHECK_THAT(answer.text, Catch::Contains("check that etcd runs there"));
+}
+
 TEST_CASE("etcd client: a new call gives up the one before") {
   const test::FullListener silent;
   const EtcdSettings settings{.endpoints = {endpoint_of(silent)},
