@@ -244,6 +244,8 @@ class Passes(unittest.TestCase):
         theirs, ours = run_both("passes")
         for rank, case in itertools.product(range(2), passes.CASES):
             with self.subTest(case=case, rank=rank):
+                self.assertGreaterEqual(sum(key.startswith(f"{case}/")
+                                            for key in theirs[rank]), 8)
                 self.assertEqual(
                     {key: theirs[0 if is_buffer(key) else rank][key]
                      for key in theirs[rank] if key.startswith(f"{case}/")},
