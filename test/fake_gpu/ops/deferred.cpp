@@ -124,13 +124,15 @@ Tensor host_zeros(const Tensor& tensor) {
 /// Returns the device of the CUDA tensors among the arguments, or the current
 /// device if there are none.
 /// @throws c10::Error as LibTorch's own kernels do if tensors are on several
-///   devices. A CPU tensor of one element without dimensions is a number, and
-///   an index may be on the CPU.
+///   devices. A CPU tensor without dimensions is a number, and the indices of
+///   `index` may be on the CPU.
 c10::Device device_of_arguments(const c10::FunctionSchema& schema,
                                 const Arguments& arguments) {
   std::optional<c10::Device> device;
   std::optional<c10::Device> host;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool may_be_on_host = schema.name() == "aten::index" &&
+                                schema.arguments()[i].name() == "indices";
     map_tensors(arguments[i], [&](const Tensor& tensor) {
       if (tensor.is_cuda()) {
         TORCH_CHECK(!device || *device == tensor.device(),
@@ -145,8 +147,7 @@ c10::Device device_of_arguments(const c10::FunctionSchema& schema,
                     schema.name(),
                     ")");
         device = tensor.device();
-      } else if (tensor.dim() > 0 &&
-                 schema.arguments()[i].name() != "indices") {
+      } else if (tensor.dim() > 0 && !may_be_on_host) {
         host = tensor.device();
       }
       return tensor;

@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <functional>
+
 #include "test/fake_gpu/control.h"
 #include "test/support/catch.h"
 
@@ -82,6 +84,48 @@ TEST_CASE("kernels copy every type, strided and cast") {
   std::vector<Tensor> to{torch::zeros_like(there)};
   at::_foreach_copy_(to, {there});
   CHECK(to[0].cpu().equal(complex));
+}
+
+TEST_CASE("an operator refuses tensors of several devices, as LibTorch does") {
+  const auto host = torch::ones({2, 2});
+  const auto first = host.to(torch::kCUDA);
+  const auto second = host.to(torch::Device(torch::kCUDA, 1));
+  const auto labels = torch::zeros({2}, torch::kLong);
+  const std::function<Tensor()> operators[] = {
+      [&] { return first + host; },
+      [&] { return host + first; },
+      [&] { return first + second; },
+      [&] { return first + second[0][0]; },  // only the CPU's are numbers
+      [&] { return host + first[0][0]; },
+      [&] { return torch::mm(first, host); },
+      [&] {
+        return torch::cat({first, second});
+      },
+      [&] { return torch::where(first > 0, first, host); },
+      [&] { return torch::nll_loss(first, labels); },
+      [&] { return torch::index_select(first, 0, labels); },
+      [&] { return first.clone().mul_(host); },  // keeps its CUDA code
+      [&] { return first.clone().addcmul_(second, second); },
+  };
+  const size_t i = GENERATE(range(0, 12));
+  CAPTURE(i);
+  REQUIRE(std::size(operators) == 12);
+  CHECK_THROWS_WITH(operators[i](),
+                    Catch::Contains("Expected all tensors to be on the same "
+                                    "device, but found at least two devices"));
+}
+
+TEST_CASE("numbers, indices and copies may come from another device") {
+  const auto host = torch::arange(4, torch::kFloat);
+  const auto there = host.to(torch::kCUDA);
+  CHECK((there * torch::tensor(2.0)).cpu().equal(host * 2));
+  CHECK((torch::tensor(2.0) + there).cpu().equal(host + 2));
+  CHECK(there.index({torch::tensor({3, 1})})
+            .cpu()
+            .equal(host.index({torch::tensor({3, 1})})));
+  auto second = torch::zeros({4}, torch::Device(torch::kCUDA, 1));
+  second.copy_(there);
+  CHECK(second.cpu().equal(host));
 }
 
 }  // namespace operators_test
