@@ -82,7 +82,7 @@ void damage_and_read(const std::vector<std::string>& texts,
            << ": " << error.what());
     }
   }
-  CHECK(refused < count);  // else all inputs were refused
+  CHECK(refused < count * 19 / 20);  // else only the first checks run
 }
 
 const std::vector<std::string> kNumbers{"-1",
