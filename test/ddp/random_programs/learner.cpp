@@ -92,6 +92,7 @@ void Learner::clip(double norm) {
 void Learner::zero(Zero how) {
   if (how != Zero::keep) {
     optimizer->zero_grad(how == Zero::to_none);
+    coding_error = 0;
   }
 }
 

@@ -36,6 +36,8 @@ class Learner {
   std::vector<torch::Tensor> parameters;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<std::pair<std::string, torch::Tensor>> notes;
+  /// Bound of the error of each gradient by a lossy exchange since zero().
+  double coding_error = 0;
 
  private:
   const Program& program_;

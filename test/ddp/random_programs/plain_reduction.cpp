@@ -1,5 +1,8 @@
 #include "test/ddp/random_programs/plain_reduction.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <torch/utils.h>
 
 namespace ddp::test {
@@ -14,6 +17,23 @@ double weight_of(const Program& program, const Act& act, int rank) {
       act.kind == Act::Kind::train || act.kind == Act::Kind::pair;
   return program.combine == Combine::weights && is_weighed ? act.weights[rank]
                                                            : 1;
+}
+
+/// Returns the relative rounding error of the coarsest dtype in which gradients
+/// are computed or sent.
+double rounding_error(const Program& program) {
+  double error = 1e-5;  // of some operations on floats
+  const auto add = [&error](std::optional<torch::Dtype> dtype) {
+    if (dtype && c10::elementSize(*dtype) == 2) {
+      error = 1.0 / 128;  // of bfloat16
+    }
+  };
+  for (const Part& part : program.parts) {
+    add(part.dtype);
+  }
+  add(program.precision.param_dtype());
+  add(program.precision.reduce_dtype());
+  return error;
 }
 
 }  // namespace
@@ -86,6 +106,10 @@ void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
     return;
   }
   let_go(live);
+  const double error = coding_error(divisor);
+  for (const auto& learner : ranks_) {
+    learner->coding_error += error;
+  }
   for (const size_t i : shared_) {
     if (ranks_[0]->parameters[i].requires_grad()) {
       reduce_one(act, live, divisor, i);
@@ -106,6 +130,37 @@ void PlainReduction::let_go(const Pass& live) {
         ranks_[rank]->parameters[i].mutable_grad() = Tensor();
       }
     }
+  }
+}
+
+/// Returns a bound of the error of each element that the exchange adds in a
+/// pass. `QuantizedCode` rounds each rank's share and the mean to 1/127 of the
+/// largest element of a block. `PowerSGD` only rounds floats, because a matrix
+/// has a gradient of rank one.
+double PlainReduction::coding_error(double divisor) const {
+  double shares = 0;  // the sum over ranks of the largest share bounds the mean
+  for (const auto& learner : ranks_) {
+    double largest = 0;
+    for (const size_t i : shared_) {
+      const Tensor& grad = learner->parameters[i].grad();
+      if (grad.defined() && grad.numel() > 0) {
+        largest = std::max(largest,
+                           torch::nan_to_num(grad.to_dense(), 0, 0, 0)
+                               .abs()
+                               .max()
+                               .item<double>());
+      }
+    }
+    shares += largest / divisor;
+  }
+  const double rounding = rounding_error(program_);
+  switch (program_.combine) {
+    case Combine::quantized:
+      return shares * (2.0 / 254 + rounding);
+    case Combine::low_rank:
+      return shares * rounding;
+    default:
+      return 0;
   }
 }
 

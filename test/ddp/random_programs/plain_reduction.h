@@ -44,6 +44,7 @@ class PlainReduction {
   bool is_in_graph(size_t parameter) const;
   double divisor(double usual, double weights) const;
   void let_go(const Pass& live);
+  double coding_error(double divisor) const;
   void reduce_one(const Act& act,
                   const Pass& live,
                   double usual,

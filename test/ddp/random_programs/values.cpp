@@ -1,6 +1,5 @@
 #include "test/ddp/random_programs/values.h"
 
-#include <algorithm>
 #include <sstream>
 
 #include <torch/utils.h>
@@ -9,12 +8,6 @@ namespace ddp::test {
 namespace {
 
 using torch::Tensor;
-
-/// Tolerance for lossy gradients: the largest gradient of all ranks is 200, or
-/// a scaled multiple. The largest share and the largest mean may each be wrong
-/// by 1/254 of it.
-constexpr double kLargest = 200;
-constexpr double kFarOff = 1.6;
 
 Tensor copy_of(const Tensor& tensor) {
   const torch::NoGradGuard no_grad;
@@ -31,21 +24,18 @@ bool is_note(const std::string& name) {
 
 /// Returns whether `got` is within the tolerance. An expected gradient with an
 /// element that is not finite may be NaN in all elements.
-bool is_near(const Tensor& expected, const Tensor& got) {
+bool is_near(const Tensor& expected, const Tensor& got, double tolerance) {
   if (!expected.defined() || !got.defined()) {
     return expected.defined() == got.defined();
   }
   if (!expected.isfinite().all().item<bool>()) {
     return !got.isfinite().all().item<bool>();
   }
-  const auto numbers = expected.to(torch::kDouble);
-  const double largest =
-      numbers.numel() == 0 ? 0 : numbers.abs().max().item<double>();
   return expected.dtype() == got.dtype() &&
-         torch::allclose(numbers,
+         torch::allclose(expected.to(torch::kDouble),
                          got.to(torch::kDouble),
                          /*rtol=*/0,
-                         kFarOff * std::max(1.0, largest / kLargest));
+                         tolerance);
 }
 
 std::string text_of(const std::string& name,
@@ -99,13 +89,15 @@ std::string first_difference(const NamedValues& expected,
   return "";
 }
 
-std::string first_far_off(const NamedValues& expected, const NamedValues& got) {
+std::string first_far_off(const NamedValues& expected,
+                          const NamedValues& got,
+                          double tolerance) {
   for (size_t i = 0; i < expected.size(); ++i) {
     const auto& [name, tensor] = expected[i];
-    const bool is_fine = is_gradient(name) ? is_near(tensor, got[i].second)
-                         : name.rfind("buffer", 0) == 0
-                             ? is_same(tensor, got[i].second)
-                             : true;  // lossy training differs
+    const bool is_fine =
+        is_gradient(name) ? is_near(tensor, got[i].second, tolerance)
+        : name.rfind("buffer", 0) == 0 ? is_same(tensor, got[i].second)
+                                       : true;  // lossy training differs
     if (!is_fine) {
       return text_of(name, tensor, got[i].second);
     }

@@ -25,9 +25,11 @@ bool is_same(const at::Tensor& left, const at::Tensor& right);
 std::string first_difference(const NamedValues& expected,
                              const NamedValues& got);
 
-/// As first_difference(), but gradients may differ by a part of the largest
-/// one, and only gradients and buffers are compared.
-std::string first_far_off(const NamedValues& expected, const NamedValues& got);
+/// As first_difference(), but an element of a gradient may differ by
+/// `tolerance`, and only gradients and buffers are compared.
+std::string first_far_off(const NamedValues& expected,
+                          const NamedValues& got,
+                          double tolerance);
 
 /// Returns the first tensor that differs between ranks although it is expected
 /// to be equal on them; "" if there is none.
