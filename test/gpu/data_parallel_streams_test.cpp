@@ -20,6 +20,7 @@
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
 #include "test/fake_gpu/control.h"
+#include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
@@ -28,6 +29,7 @@ namespace dp {
 namespace data_parallel_streams_test {
 
 using ddp::test::any_schedule;
+using ddp::test::has_gpus;
 using test::clone;
 using test::close;
 using test::lambda;
@@ -39,10 +41,6 @@ torch::Device gpu(int index) {
 
 DataParallelOptions on_two_gpus() {
   return DataParallelOptions().device_ids({0, 1});
-}
-
-bool has_two_gpus() {
-  return torch::cuda::device_count() >= 2;
 }
 
 void synchronize_all() {
@@ -93,7 +91,7 @@ TEST_CASE("gradients of many sizes over GPUs", "[gpu]") {
 }
 
 TEST_CASE("two models over the same GPUs in two threads", "[gpu]") {
-  if (!has_two_gpus()) {
+  if (!has_gpus(2)) {
     return;
   }
   INFO(any_schedule());
@@ -121,7 +119,7 @@ TEST_CASE("two models over the same GPUs in two threads", "[gpu]") {
 // In mode lazy only operations that the forward needs run. If a broadcast were
 // queued in a stream of the pool, the operations before it would run, too.
 TEST_CASE("broadcasts share no stream with the program", "[gpu][stand-in]") {
-  REQUIRE(has_two_gpus());
+  REQUIRE(has_gpus(2));
   constexpr int kStreamsOfPool = 32;
   fake_gpu::schedule(fake_gpu::Mode::lazy, 1);
   torch::nn::Linear net(3, 1);
@@ -145,7 +143,7 @@ TEST_CASE("broadcasts share no stream with the program", "[gpu][stand-in]") {
 }
 
 TEST_CASE("a replaced submodule without tensors over GPUs", "[gpu]") {
-  if (!has_two_gpus()) {
+  if (!has_gpus(2)) {
     return;
   }
   struct DroppingImpl : torch::nn::Cloneable<DroppingImpl> {
@@ -174,7 +172,7 @@ TEST_CASE("GPUs beside the CPU get their parameters by NCCL",
           "[gpu][stand-in]") {
   torch::nn::Linear net(3, 1);
   net->to(gpu(0));
-  REQUIRE(has_two_gpus());
+  REQUIRE(has_gpus(2));
   DataParallel model(
       net, DataParallelOptions().devices({gpu(0), torch::kCPU, gpu(1)}));
   const auto x = torch::randn({6, 3});
@@ -215,7 +213,7 @@ int64_t growth(int device, const std::function<void()>& work) {
 }
 
 TEST_CASE("gradients of replicas do not pile up on the first GPU", "[gpu]") {
-  if (!has_two_gpus()) {
+  if (!has_gpus(2)) {
     return;
   }
   constexpr int64_t kCount = 16;
@@ -250,7 +248,7 @@ TEST_CASE("gradients of replicas do not pile up on the first GPU", "[gpu]") {
 }
 
 TEST_CASE("large parameters are not held twice", "[gpu]") {
-  if (!has_two_gpus()) {
+  if (!has_gpus(2)) {
     return;
   }
   constexpr int64_t kMiB = 1 << 20;

@@ -3,6 +3,8 @@
 // with the tag [real] needs properties that the stand-in does not have.
 #include <torch/cuda.h>
 
+#include <ATen/Context.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -63,6 +65,8 @@ int main(int argc, char** argv) {
     std::puts("skipped: LibTorch sees no GPU");
     return 77;
   }
+  // Tests compare with the precision of float.
+  at::globalContext().setAllowTF32CuDNN(false);
   const int code = ddp::test::run_tests(
       argc, argv, fake_gpu::active() ? "~[real]" : "~[stand-in]");
   // A list of the tests also checks nothing, but was requested.
