@@ -2,7 +2,7 @@
 //   gpu_two_ranks [SCENARIO]     default: train; see the end of this file
 // Without RANK this program starts itself twice by ddprun: on two GPUs if there
 // are two, otherwise twice on one GPU, which NCCL treats as two hosts connected
-// by sockets.
+// by sockets. The scenarios that end by a fault are started by gpu_day.py.
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -14,40 +14,95 @@
 #include <torch/utils.h>
 #include <unistd.h>
 
+#include <ATen/cuda/Sleep.h>
+
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/ddp.h"
 #include "ddp/job/text_collectives.h"
+#include "test/gpu/two_ranks.h"
+#include "test/support/number_from.h"
+
+namespace ddp::test {
+
+void expect(bool condition, const std::string& message) {
+  TORCH_CHECK(condition, "rank ", rank(), ": ", message);
+}
+
+void join(int shift) {
+  const int gpus = static_cast<int>(torch::cuda::device_count());
+  const auto index = static_cast<c10::DeviceIndex>(
+      (std::atoi(std::getenv("LOCAL_RANK")) + shift) % gpus);
+  const std::chrono::seconds timeout(number_from("DDP_TEST_TIMEOUT", 60));
+  init_process_group(ProcessGroupOptions()
+                         .backend("nccl")
+                         .device(torch::Device(torch::kCUDA, index))
+                         .connect_timeout(std::chrono::seconds(60))
+                         .timeout(timeout));
+}
+
+void delay_gradients(const torch::nn::Module& module) {
+  const uint64_t milliseconds = number_from("DDP_TEST_DELAY_MS", 0);
+  if (milliseconds == 0) {
+    return;
+  }
+  constexpr uint64_t kCyclesPerMillisecond = 1'500'000;  // roughly
+  const auto cycles =
+      static_cast<int64_t>(milliseconds * kCyclesPerMillisecond);
+  for (const auto& parameter : module.parameters()) {
+    parameter.register_hook(
+        [cycles](const torch::Tensor& /*grad*/) { at::cuda::sleep(cycles); });
+  }
+}
+
+Known::Known(bool as_view) {
+  net->to(local_device());
+  delay_gradients(*net);
+  model = std::make_unique<DistributedDataParallel<torch::nn::LinearImpl>>(
+      net, DistributedDataParallelOptions().gradient_as_bucket_view(as_view));
+}
+
+void Known::step() {
+  net->zero_grad();
+  const auto x = torch::full({1, 5}, rank() + 1.0).to(local_device());
+  (*model)->forward(x).sum().backward();
+}
+
+bool Known::is_right() const {
+  return net->weight.grad().cpu().allclose(torch::full({3, 5}, 1.5)) &&
+         net->bias.grad().cpu().allclose(torch::ones({3}));
+}
 
 namespace {
 
 constexpr int kSkipped = 77;
 
-void expect(bool condition, const std::string& what) {
-  TORCH_CHECK(condition, "rank ", ddp::rank(), ": ", what);
-}
-
-/// Returns an environment for two ranks on one GPU. NCCL refuses two ranks of
-/// one host on one GPU, so each gets its own host name, and only sockets are
-/// allowed between them.
-std::vector<std::string> one_gpu_environment() {
-  return {"NCCL_HOSTID=fakehost{rank}",
-          "NCCL_NET=Socket",
-          "NCCL_IB_DISABLE=1",
-          "NCCL_SOCKET_IFNAME==lo",
-          "NCCL_MNNVL_ENABLE=0",
-          "NCCL_NVLS_ENABLE=0",
-          "NCCL_CUMEM_ENABLE=0",
-          "NCCL_RAS_ENABLE=0",
-          "NCCL_ALGO=Ring",
-          "NCCL_PROTO=Simple",
-          "NCCL_MAX_CTAS=2",
-          "CUDA_VISIBLE_DEVICES=0"};
+/// Lets both ranks use one GPU. NCCL refuses two ranks of one host on one GPU,
+/// so each rank gets its own host name, and only sockets are allowed between
+/// them.
+void share_one_gpu(const std::string& rank) {
+  const std::pair<const char*, std::string> variables[] = {
+      {"NCCL_HOSTID", "fakehost" + rank},
+      {"NCCL_NET", "Socket"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_SOCKET_IFNAME", "=lo"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_CUMEM_ENABLE", "0"},
+      {"NCCL_RAS_ENABLE", "0"},
+      {"NCCL_ALGO", "Ring"},
+      {"NCCL_PROTO", "Simple"},
+      {"NCCL_MAX_CTAS", "2"}};
+  for (const auto& [name, value] : variables) {
+    ::setenv(name, value.c_str(), /*overwrite=*/0);
+  }
 }
 
 int start(const char* self, const char* scenario) {
@@ -58,14 +113,7 @@ int start(const char* self, const char* scenario) {
   }
   std::printf("two ranks on %s\n", gpus > 1 ? "two GPUs" : "one GPU");
   std::vector<std::string> argv{
-      DDPRUN_PATH, "--nproc-per-node=2", "--grace-period=10"};
-  if (gpus == 1) {
-    for (const auto& variable : one_gpu_environment()) {
-      argv.push_back("--env-rank=" + variable);
-    }
-  }
-  argv.push_back(self);
-  argv.push_back(scenario);
+      DDPRUN_PATH, "--nproc-per-node=2", "--grace-period=10", self, scenario};
   std::vector<char*> raw;
   for (auto& argument : argv) {
     raw.push_back(argument.data());
@@ -95,7 +143,7 @@ std::vector<torch::Tensor> expected_gradients(torch::nn::Sequential net,
                                               int step) {
   net->zero_grad();
   for (int rank = 0; rank < 2; ++rank) {
-    const auto batch = batch_of(rank, step).to(ddp::local_device());
+    const auto batch = batch_of(rank, step).to(local_device());
     (net->forward(batch).pow(2).mean() / 2).backward();
   }
   std::vector<torch::Tensor> result;
@@ -106,18 +154,19 @@ std::vector<torch::Tensor> expected_gradients(torch::nn::Sequential net,
 }
 
 void check_training(bool as_view) {
-  auto net = make_net(ddp::rank());
-  net->to(ddp::local_device());
-  ddp::DistributedDataParallel model(net,
-                                     ddp::DistributedDataParallelOptions()
-                                         .gradient_as_bucket_view(as_view)
-                                         .bucket_cap_mb(0.001));
+  auto net = make_net(rank());
+  net->to(local_device());
+  delay_gradients(*net);
+  DistributedDataParallel model(net,
+                                DistributedDataParallelOptions()
+                                    .gradient_as_bucket_view(as_view)
+                                    .bucket_cap_mb(0.001));
   torch::optim::SGD optimizer(model->parameters(),
                               torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < 20; ++step) {
     const auto expected = expected_gradients(net, step);
     optimizer.zero_grad();
-    const auto batch = batch_of(ddp::rank(), step).to(ddp::local_device());
+    const auto batch = batch_of(rank(), step).to(local_device());
     model->forward(batch).pow(2).mean().backward();
     for (size_t i = 0; i < expected.size(); ++i) {
       expect(net->parameters()[i].grad().allclose(expected[i], 1e-4, 1e-6),
@@ -127,30 +176,19 @@ void check_training(bool as_view) {
     optimizer.step();
   }
   for (const auto& item : net->named_parameters()) {
-    const auto largest = ddp::reduce_tensor(item.value(), ddp::Reduction::max);
-    const auto smallest = ddp::reduce_tensor(item.value(), ddp::Reduction::min);
+    const auto largest = reduce_tensor(item.value(), Reduction::max);
+    const auto smallest = reduce_tensor(item.value(), Reduction::min);
     expect(largest.equal(smallest), item.key() + " differs between ranks");
   }
 }
 
 void check_collectives() {
-  const auto mine = torch::full({2}, ddp::rank() + 1.0, ddp::local_device());
-  expect(ddp::reduce_tensor(mine).eq(1.5).all().item<bool>(), "mean");
-  const auto on_cpu = torch::full({1}, ddp::rank(), torch::kLong);
-  expect(ddp::reduce_tensor(on_cpu, ddp::Reduction::sum).item<int64_t>() == 1,
+  const auto mine = torch::full({2}, rank() + 1.0, local_device());
+  expect(reduce_tensor(mine).eq(1.5).all().item<bool>(), "mean");
+  const auto on_cpu = torch::full({1}, rank(), torch::kLong);
+  expect(reduce_tensor(on_cpu, Reduction::sum).item<int64_t>() == 1,
          "sum of CPU integers");
-  ddp::barrier();
-}
-
-/// Returns the text of the c10::Error that `action` throws, or "".
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
+  barrier();
 }
 
 void check_missing_gradient() {
@@ -165,37 +203,22 @@ void check_missing_gradient() {
     torch::Tensor a, b;
   };
   auto two = std::make_shared<TwoImpl>();
-  two->to(ddp::local_device());
-  ddp::DistributedDataParallel model(two);
-  const auto error =
-      error_of([&] { model->forward(ddp::rank() == 0).backward(); });
+  two->to(local_device());
+  DistributedDataParallel model(two);
+  const auto error = error_of([&] { model->forward(rank() == 0).backward(); });
   torch::cuda::synchronize();
-  expect(
-      (error.find("on rank 1: b;") != std::string::npos) == (ddp::rank() == 1),
-      "the rank that missed the gradient says so; got: " + error);
+  expect((error.find("on rank 1: b;") != std::string::npos) == (rank() == 1),
+         "the rank that missed the gradient says so; got: " + error);
 }
 
 /// Checks the end of the job after a missed gradient: the rank that missed no
 /// gradient receives the error here at the latest, because its gradients were
 /// incomplete, too.
 void check_end_after_missing_gradient() {
-  const bool is_to_hear = ddp::rank() == 0;
-  const auto error = error_of([] { ddp::destroy_process_group(); });
+  const bool is_to_hear = rank() == 0;
+  const auto error = error_of([] { destroy_process_group(); });
   expect((error.find("missed a gradient") != std::string::npos) == is_to_hear,
          "the end of the job tells rank 0, and no other; got: " + error);
-}
-
-/// Starts a job on the GPU of this rank; `shift` selects another GPU. All jobs
-/// of the process have one address.
-void join(int shift = 0) {
-  const int gpus = static_cast<int>(torch::cuda::device_count());
-  const auto index = static_cast<c10::DeviceIndex>(
-      (std::atoi(std::getenv("LOCAL_RANK")) + shift) % gpus);
-  ddp::init_process_group(ddp::ProcessGroupOptions()
-                              .backend("nccl")
-                              .device(torch::Device(torch::kCUDA, index))
-                              .connect_timeout(std::chrono::seconds(60))
-                              .timeout(std::chrono::seconds(60)));
 }
 
 void train() {
@@ -207,30 +230,6 @@ void train() {
   check_end_after_missing_gradient();
 }
 
-/// A linear layer with a known gradient: the mean over the ranks of its input.
-struct Known {
-  explicit Known(bool as_view = false) {
-    net->to(ddp::local_device());
-    model =
-        std::make_unique<ddp::DistributedDataParallel<torch::nn::LinearImpl>>(
-            net,
-            ddp::DistributedDataParallelOptions().gradient_as_bucket_view(
-                as_view));
-  }
-  void step() {
-    net->zero_grad();
-    const auto x =
-        torch::full({1, 5}, ddp::rank() + 1.0).to(ddp::local_device());
-    (*model)->forward(x).sum().backward();
-  }
-  bool is_right() const {
-    return net->weight.grad().cpu().allclose(torch::full({3, 5}, 1.5)) &&
-           net->bias.grad().cpu().allclose(torch::ones({3}));
-  }
-  torch::nn::Linear net{5, 3};
-  std::unique_ptr<ddp::DistributedDataParallel<torch::nn::LinearImpl>> model;
-};
-
 /// Runs several jobs in one process, every second one on the other GPU. Each
 /// model outlives its job.
 void life_cycle() {
@@ -239,15 +238,15 @@ void life_cycle() {
     join(/*shift=*/job % 2);
     check_collectives();
     known = std::make_unique<Known>(/*as_view=*/job == 1);
-    const auto turned = ddp::new_group({1, 0});
-    expect(turned->getRank() == 1 - ddp::rank(), "the group has another order");
+    const auto turned = new_group({1, 0});
+    expect(turned->getRank() == 1 - rank(), "the group has another order");
     for (int step = 0; step < 3; ++step) {
       known->step();
     }
-    ddp::barrier(turned);
+    barrier(turned);
     expect(known->is_right(), "wrong in job " + std::to_string(job));
-    ddp::destroy_process_group();
-    expect(!ddp::is_initialized(), "the job has not ended");
+    destroy_process_group();
+    expect(!is_initialized(), "the job has not ended");
   }
   const torch::NoGradGuard no_grad;
   const auto x = torch::ones({1, 5}, known->net->weight.device());
@@ -264,7 +263,7 @@ void leave_queued() {
     known.step();
     torch::cuda::synchronize();
     known.step();
-    ddp::destroy_process_group();
+    destroy_process_group();
     expect(known.is_right(), "destroy_process_group() waits for the GPU");
   }
 }
@@ -272,11 +271,15 @@ void leave_queued() {
 const std::map<std::string, void (*)()> kScenarios{
     {"train", train},
     {"life_cycle", life_cycle},
-    {"leave_queued", leave_queued}};
+    {"leave_queued", leave_queued},
+    {"host_waits", check_host_waits},
+    {"share_a_gpu", share_a_gpu},
+    {"train_on", train_on},
+    {"out_of_memory", run_out_of_memory},
+    {"fail_on_device", fail_on_device},
+    {"abort_group", abort_group}};
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const std::string scenario = argc > 1 ? argv[1] : "train";
   const auto found = kScenarios.find(scenario);
   if (found == kScenarios.end()) {
@@ -286,14 +289,25 @@ int main(int argc, char** argv) {
   // A failed collective shall end its rank quickly.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100", 0);
   try {
-    if (std::getenv("RANK") == nullptr) {
+    const char* rank = std::getenv("RANK");
+    if (rank == nullptr) {
       return start(argv[0], scenario.c_str());
     }
+    if (torch::cuda::device_count() == 1 && found->second != &share_a_gpu) {
+      share_one_gpu(rank);
+    }
     found->second();
-    std::printf("rank %s is right\n", std::getenv("RANK"));
+    std::printf("rank %s is right\n", rank);
     return 0;
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     return 1;
   }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main(int argc, char** argv) {
+  return ddp::test::run(argc, argv);
 }

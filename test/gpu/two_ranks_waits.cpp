@@ -1,0 +1,156 @@
+#include <torch/cuda.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/step_in_backward.h"
+#include "ddp/exchanges/weighted_mean.h"
+#include "ddp/job/process_group.h"
+#include "test/fake_gpu/control.h"
+#include "test/gpu/two_ranks.h"
+
+namespace ddp::test {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using Optimizer = torch::optim::Optimizer;
+
+constexpr int kFirstSteps = 5;
+constexpr int kSteps = 50;
+
+/// Makes the functions of LibTorch throw that make the host wait for the GPU,
+/// such as item().
+class NoHostWaits {
+ public:
+  NoHostWaits() { set(c10::cuda::SyncDebugMode::L_ERROR); }
+  NoHostWaits(const NoHostWaits&) = delete;
+  NoHostWaits& operator=(const NoHostWaits&) = delete;
+  ~NoHostWaits() { set(c10::cuda::SyncDebugMode::L_DISABLED); }
+
+ private:
+  static void set(c10::cuda::SyncDebugMode mode) {
+    c10::cuda::warning_state().set_sync_debug_mode(mode);
+  }
+};
+
+struct Way {
+  const char* name;
+  std::function<Options(Optimizer&)> options;
+};
+
+Options with(std::shared_ptr<Exchange> exchange) {
+  return Options().exchange(std::move(exchange));
+}
+
+/// All but CheckFinite, whose host has to wait.
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all{
+      {"no option", [](auto&) { return Options(); }},
+      {"gradient_as_bucket_view",
+       [](auto&) { return Options().gradient_as_bucket_view(true); }},
+      {"find_unused_parameters",
+       [](auto&) { return Options().find_unused_parameters(true); }},
+      {"static_graph", [](auto&) { return Options().static_graph(true); }},
+      {"AllReduce that divides twice",
+       [](auto&) {
+         return with(std::make_shared<AllReduce>(
+             process_group(), AllReduceOptions().predivide(2)));
+       }},
+      {"CastExchange",
+       [](auto&) {
+         return with(
+             std::make_shared<CastExchange>(process_group(), torch::kBFloat16));
+       }},
+      {"CodedExchange, narrow",
+       [](auto&) {
+         return with(std::make_shared<CodedExchange>(
+             process_group(), std::make_shared<NarrowCode>(torch::kBFloat16)));
+       }},
+      {"CodedExchange, quantized",
+       [](auto&) {
+         return with(std::make_shared<CodedExchange>(
+             process_group(), std::make_shared<QuantizedCode>(64)));
+       }},
+      {"DesyncGuard",
+       [](auto&) {
+         return with(std::make_shared<DesyncGuard>(process_group()));
+       }},
+      {"PowerSGD",
+       [](auto&) { return with(std::make_shared<PowerSGD>(process_group())); }},
+      {"StepInBackward",
+       [](Optimizer& optimizer) {
+         return with(
+             std::make_shared<StepInBackward>(optimizer, process_group()));
+       }},
+      {"WeightedMean", [](auto&) {
+         return with(std::make_shared<WeightedMean>(process_group()));
+       }}};
+  return all;
+}
+
+void check_way(const Way& way) {
+  const auto device = local_device();
+  torch::nn::Sequential net(
+      torch::nn::Linear(32, 32), torch::nn::Tanh(), torch::nn::Linear(32, 4));
+  net->to(device);
+  torch::optim::SGD optimizer(net->parameters(), 0.01);
+  DistributedDataParallel model(net, way.options(optimizer));
+  const bool steps_in_backward =
+      std::string(way.name).find("StepInBackward") != std::string::npos;
+  const auto x = torch::ones({8, 32}, device) * (rank() + 1);
+  const auto train = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      model->forward(x).pow(2).mean().backward();
+      if (!steps_in_backward) {
+        optimizer.step();
+      }
+      optimizer.zero_grad();
+    }
+  };
+  train(kFirstSteps);
+  torch::cuda::synchronize();
+  fake_gpu::reset_counts();
+  const auto error = error_of([&] {
+    const NoHostWaits no_host_waits;
+    train(kSteps);
+  });
+  const auto waits = fake_gpu::counts().host_synchronizes();
+  expect(error.empty(), std::string(way.name) + ": " + error);
+  expect(waits == 0,
+         std::string(way.name) + ": the host waits " + std::to_string(waits) +
+             " times");
+  torch::cuda::synchronize();
+  std::printf("rank %d: %s: no wait in %d steps\n", rank(), way.name, kSteps);
+}
+
+}  // namespace
+
+void check_host_waits() {
+  join();
+  const auto number = torch::ones({1}, local_device());
+  const auto error = error_of([&] {
+    const NoHostWaits no_host_waits;
+    number.item<float>();
+  });
+  expect(error.find("synchronizing") != std::string::npos,
+         "item() is no error while host waits are; got: " + error);
+  for (const auto& way : ways()) {
+    check_way(way);
+  }
+  destroy_process_group();
+}
+
+}  // namespace ddp::test
