@@ -79,10 +79,10 @@ struct GradientBucket {
 ///   fixed before the first `start` and does not change.
 /// - Threads and streams: `start` runs on the autograd thread that accumulated
 ///   the last gradient of the bucket or of an earlier bucket, or at the end of
-///   the pass (usually in the first pass). The current stream is the stream
-///   that filled the bucket if the program uses one stream per device. `finish`
-///   runs on the caller's stream. The calls never overlap. Gradient recording
-///   is off. Do not synchronise the host.
+///   the pass (usually in the first pass). The current stream has waited for
+///   the streams that filled the bucket. `finish` runs on the caller's stream.
+///   The calls never overlap. Gradient recording is off. Do not synchronise the
+///   host.
 /// - An exception from `start` or `finish` propagates out of this rank's
 ///   `backward()`. The ranks are then no longer in step: end the program, or
 ///   restart from a checkpoint.

@@ -305,8 +305,17 @@ TEST_CASE("a gradient that another stream still copies keeps its values",
 TEST_CASE("a bucket waits for the streams of all its gradients",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
+  // Without an order of its own, each gradient has a bucket, and the bucket
+  // that is filled last may start first.
+  const bool has_two_buckets = GENERATE(false, true);
+  const bool is_a_first = GENERATE(false, true);
   INFO(any_schedule());
-  run_nccl_ranks(2, [](const NcclRank& rank) {
+  const auto options =
+      has_two_buckets
+          ? Options().find_unused_parameters(true).bucket_cap_mb_list(
+                {0.001, 0.001})
+          : Options();
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
     auto a = torch::ones({300}, rank.device).requires_grad_();
     auto b = torch::ones({300}, rank.device).requires_grad_();
     torch::cuda::synchronize(rank.device.index());
@@ -323,20 +332,19 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
       const c10::StreamGuard guard(second);
       keep_b = b * 1;
     }
-    Reducer reducer({{"a", a}, {"b", b}}, rank.group);
+    Reducer reducer({{"a", a}, {"b", b}}, rank.group, options);
+    TORCH_CHECK(reducer.plan().size() == (has_two_buckets ? 2 : 1));
     for (int step = 1; step <= 4; ++step) {
       a.mutable_grad() = Tensor();
       b.mutable_grad() = Tensor();
       reducer.arm();
       Tensor of_a;
       Tensor of_b;
-      {
-        const c10::StreamGuard guard(first);
-        of_a = (a * (2.0 * step * rank.rank)).sum();
-      }
-      {
-        const c10::StreamGuard guard(second);
-        of_b = (b * (4.0 * step * rank.rank)).sum();
+      // Autograd begins with what was computed last.
+      for (const bool is_a : {!is_a_first, is_a_first}) {
+        const c10::StreamGuard guard(is_a ? first : second);
+        auto& sum = is_a ? of_a : of_b;
+        sum = ((is_a ? a : b) * ((is_a ? 2.0 : 4.0) * step * rank.rank)).sum();
       }
       reducer.watch(of_a);
       reducer.watch(of_b);

@@ -70,6 +70,9 @@ class Bucket {
 
   virtual void reset();
 
+  /// Makes the current stream wait for the work that fills the bucket.
+  virtual void join_streams() {}
+
   bool is_full() const { return pending_ == 0; }
   /// Number of members that have not come.
   size_t pending() const { return pending_; }

@@ -75,15 +75,16 @@ class DeviceBucket : public DenseBucket {
     return is_full;
   }
 
- private:
-  /// Gradients may come on several streams. The copy runs on the last one.
-  void join_streams() {
+  /// Gradients may come on several streams. The copy runs on the last one, the
+  /// exchange on the stream that starts it.
+  void join_streams() override {
     const auto current = current_stream(stream_.device());
     has_several_ = has_several_ || current != stream_;
     join_stream(stream_);
     stream_ = current;
   }
 
+ private:
   void copy_all(const ScaledCopy& scaled) {
     std::vector<at::Tensor> contents;
     std::vector<at::Tensor> grads;
@@ -173,6 +174,7 @@ void DenseBucket::swap_memory() {
 void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
   const c10::NoGradGuard no_grad;
   slot.content.copy_(content);
+  keep_until_read(content);  // of a bucket that another stream has allocated
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.is_same(content)) {
     grad = slot.content;

@@ -45,6 +45,10 @@ BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
   return plan_buckets(specs, order, caps_);
 }
 
+void GradientBuckets::join_streams(size_t bucket) {
+  buckets_[bucket]->join_streams();
+}
+
 GradientBucket GradientBuckets::bucket(size_t index) const {
   const Bucket& bucket = *buckets_[index];
   return {index, buckets_.size(), bucket.payload(), bucket.parameters()};

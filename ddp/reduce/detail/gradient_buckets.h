@@ -52,6 +52,8 @@ class GradientBuckets {
   /// Number of gradients that a bucket still expects.
   size_t pending(size_t bucket) const { return buckets_[bucket]->pending(); }
   GradientBucket bucket(size_t index) const;
+  /// Makes the current stream wait for the work that fills the bucket.
+  void join_streams(size_t bucket);
 
   /// Elements that belong to no gradient: the end of the last bucket if that is
   /// dense and the layout allows it, else memory of their own. `move_to` and

@@ -337,6 +337,8 @@ void Reduction::agree_on_plan() {
 /// Starts in plan order only, so that the collectives of all ranks match.
 void Reduction::start_full_buckets(size_t end) {
   while (next_ < end && (buckets_.is_full(next_) || fill_unreached(next_))) {
+    // Another stream may have filled a bucket that had to wait for its turn.
+    buckets_.join_streams(next_);
     if (next_ + 1 == buckets_.bucket_count()) {
       agreement_.write_status(status_);
     }

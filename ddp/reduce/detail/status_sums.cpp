@@ -6,6 +6,8 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
 
+#include "ddp/tensors/keep_until_read.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -55,7 +57,10 @@ StatusSums::StatusSums(c10::Device device, std::shared_ptr<StopVote> vote)
 void StatusSums::write(const at::Tensor& elements,
                        const Stamp& stamp,
                        bool has_failed) {
-  elements.copy_(encoded(stamp, has_failed));
+  const auto& row = encoded(stamp, has_failed);
+  elements.copy_(row);
+  // The cached row may have been made on another stream.
+  keep_until_read(row);
 }
 
 void StatusSums::read(const at::Tensor& elements) {
