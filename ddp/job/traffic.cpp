@@ -16,7 +16,10 @@ using Work = detail::ForwardingBackend::Work;
 void CountingBackend::count(int64_t Traffic::*kind, const Tensors& tensors) {
   const std::lock_guard lock(mutex_);
   for (const auto& tensor : tensors) {
-    traffic_.*kind += static_cast<int64_t>(tensor.nbytes());
+    const size_t bytes = tensor.is_sparse() ? tensor._indices().nbytes() +
+                                                  tensor._values().nbytes()
+                                            : tensor.nbytes();
+    traffic_.*kind += static_cast<int64_t>(bytes);
   }
 }
 

@@ -24,8 +24,8 @@ struct Traffic {
 
 /// Forwards to another backend and counts the bytes of all-reduces, broadcasts,
 /// all-gathers, reduce-scatters, all-to-alls and messages. Other collectives
-/// are forwarded without counting. Can replace any backend for dense tensors;
-/// counting a sparse tensor throws c10::Error.
+/// are forwarded without counting. Can replace any backend. A sparse tensor
+/// counts as its indices and values.
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.

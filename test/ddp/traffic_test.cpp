@@ -56,6 +56,14 @@ TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
     TORCH_CHECK(bytes.reduce_scatter == 24, bytes.reduce_scatter);
     TORCH_CHECK(bytes.sent == 0, bytes.sent);
     TORCH_CHECK(sum_of(counted.take()) == 0);
+
+    std::vector<torch::Tensor> rows{
+        torch::sparse_coo_tensor(
+            torch::tensor({{int64_t{0}, int64_t{2}}}), torch::ones({2}), {3})
+            .coalesce()};
+    counted.allreduce(rows, {})->wait();
+    const int64_t indices_and_values = 2 * 8 + 2 * 4;
+    TORCH_CHECK(counted.take().all_reduce == indices_and_values);
   });
 }
 
