@@ -18,6 +18,7 @@
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
 
@@ -595,7 +596,8 @@ TEST_CASE("dtypes that make no sense", "[mixed][errors]") {
   CHECK_THAT(error(precise(narrow().reduce_dtype(kFloat)).exchange(own())),
              Contains("without a reduce_dtype beside an exchange") &&
                  Contains("CastExchange"));
-  CHECK(error(precise(narrow()).exchange(own())).empty());
+  const auto alone = c10::make_intrusive<test::FakeBackend>(1);
+  CHECK(error(precise(narrow(), alone).exchange(own())).empty());
 }
 
 }  // namespace mixed_precision_test
