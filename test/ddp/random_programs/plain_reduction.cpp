@@ -102,7 +102,7 @@ void PlainReduction::forget() {
 }
 
 void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
-  if (program_.size == 1) {
+  if (!program_.exchanges()) {
     return;
   }
   let_go(live);

@@ -146,11 +146,10 @@ struct Program {
   bool scales = false;  ///< uses a GradScaler
   std::vector<Act> acts;
 
-  /// Returns whether the step comes after backward. A world of one rank
-  /// exchanges nothing, so it never steps in backward.
-  bool steps_after_backward() const {
-    return combine != Combine::in_backward || size == 1;
-  }
+  bool steps_after_backward() const { return combine != Combine::in_backward; }
+  /// Returns whether gradients pass through an exchange. One rank has one only
+  /// if the program gives it.
+  bool exchanges() const { return size > 1 || combine != Combine::mean; }
   bool is_sharded() const {
     return stepper == Stepper::sharded_momentum ||
            stepper == Stepper::sharded_adam;
