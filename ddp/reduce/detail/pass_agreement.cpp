@@ -12,6 +12,7 @@
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/join_stream.h"
 #include "ddp/tensors/keep_until_read.h"
 
 namespace ddp::detail {
@@ -128,10 +129,12 @@ class PassAgreement::UsedMap {
       : size_(static_cast<int64_t>(parameters)),
         mine_(at::ones({size_ + StatusSums::kNumel},
                        at::TensorOptions(at::kFloat).device(device))),
-        sums_(at::empty_like(mine_)) {}
+        sums_(at::empty_like(mine_)),
+        made_on_(current_stream(device)) {}
 
   /// Puts this rank's map into `sums`.
   void write(std::vector<size_t> without) {
+    join_stream(made_on_);
     // On a GPU a new map stalls the host, so it is only made if it changes.
     if (without != without_) {
       mine_.narrow(0, 0, size_).copy_(make_used_map(size_, without));
@@ -159,6 +162,7 @@ class PassAgreement::UsedMap {
   std::vector<size_t> without_;  // zero in mine_
   at::Tensor mine_;              // this rank's
   at::Tensor sums_;              // over ranks
+  c10::Stream made_on_;          // may still work on the memory of both
 };
 
 PassAgreement::PassAgreement(c10::intrusive_ptr<c10d::Backend> group,
