@@ -7,9 +7,14 @@
 
 namespace ddp::detail {
 
+c10::intrusive_ptr<c10d::Backend> group_or_all(
+    const c10::intrusive_ptr<c10d::Backend>& asked) {
+  return asked || !is_initialized() ? asked : process_group();
+}
+
 c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked) {
-  auto group = asked || !is_initialized() ? asked : process_group();
+  auto group = group_or_all(asked);
   return group && group->getSize() > 1 ? group : nullptr;
 }
 

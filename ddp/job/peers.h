@@ -5,8 +5,12 @@
 
 namespace ddp::detail {
 
-/// Returns `asked`, or the group of all ranks if `asked` is null. Returns null
-/// if the group has one rank or if there is no group.
+/// Returns `asked`, or the group of all ranks if `asked` is null; null if there
+/// is no group.
+c10::intrusive_ptr<c10d::Backend> group_or_all(
+    const c10::intrusive_ptr<c10d::Backend>& asked);
+
+/// Like `group_or_all`, but null for a group of one rank, too.
 c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked);
 

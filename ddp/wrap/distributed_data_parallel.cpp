@@ -11,7 +11,6 @@
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
-#include "ddp/job/process_group.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/replay_state.h"
 #include "ddp/nn/script_module.h"
@@ -42,11 +41,12 @@ void check_no_script(const torch::nn::Module& module) {
 /// The group of this rank alone over which an exchange runs.
 c10::intrusive_ptr<c10d::Backend> group_alone(
     const c10::intrusive_ptr<c10d::Backend>& asked) {
-  TORCH_CHECK(asked || is_initialized(),
+  auto group = detail::group_or_all(asked);
+  TORCH_CHECK(group,
               "Expected a process group beside an exchange of the program, but "
               "got none; call ddp::init_process_group(), which also makes a "
               "group of one rank, or leave out the exchange");
-  return asked ? asked : process_group();
+  return group;
 }
 
 template <typename T>
