@@ -5,11 +5,11 @@
 
 namespace ddp::detail {
 
-/// Assigns parts of these sizes to owners, the largest first, each to the owner
-/// with the least (the lowest such owner). No owner therefore gets more than
-/// its fair share and the largest part. Equals the assignment of a group's
-/// parameters to ranks in PyTorch's ZeroRedundancyOptimizer. Pure.
-/// @param loads  what each owner has already; increased.
+/// Assigns parts of these sizes to owners: the largest part first, each part to
+/// the owner with the smallest load (the lowest such owner). No owner therefore
+/// gets more than its fair share and the largest part. Equals the assignment of
+/// a group's parameters to ranks in PyTorch's ZeroRedundancyOptimizer. Pure.
+/// @param loads  load of each owner before; increased.
 /// @returns the owner of each part.
 ///
 /// Source: Graham's longest-processing-time rule, 1969.

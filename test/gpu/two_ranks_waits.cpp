@@ -55,7 +55,7 @@ Options with(std::shared_ptr<Exchange> exchange) {
   return Options().exchange(std::move(exchange));
 }
 
-/// All but CheckFinite, whose host has to wait.
+/// All exchanges except CheckFinite: its host has to wait.
 const std::vector<Way>& ways() {
   static const std::vector<Way> all{
       {"no option", [](auto&) { return Options(); }},
