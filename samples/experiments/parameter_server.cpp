@@ -127,7 +127,7 @@ class Job {
   }
 
   std::string test(Classifier& network) const {
-    return "test accuracy " + to_text(samples::test(network, dataset_.test));
+    return "test accuracy " + to_text(classify(network, dataset_.test));
   }
 
  private:

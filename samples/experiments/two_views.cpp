@@ -223,7 +223,7 @@ void print_result(const char* name,
   auto& first = replicas.network(0);
   print(format("%-18s test accuracy %s, parameters %016lx",
                name,
-               to_text(test(first, images)).c_str(),
+               to_text(classify(first, images)).c_str(),
                parameter_hash(first)));
 }
 

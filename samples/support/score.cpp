@@ -23,7 +23,7 @@ Score to_score(const torch::Tensor& rows) {
           rows.size(0)};
 }
 
-Score test(Classifier& classifier, const Images& images) {
+Score classify(Classifier& classifier, const Images& images) {
   constexpr size_t kBatch = 64;
   const torch::NoGradGuard no_grad;
   const auto device = classifier.parameters().front().device();

@@ -30,7 +30,7 @@ Score to_score(const torch::Tensor& rows);
 
 /// Classifies the images in this process alone, on the device of the
 /// parameters. Leaves the classifier in evaluation mode.
-Score test(Classifier& classifier, const Images& images);
+Score classify(Classifier& classifier, const Images& images);
 
 /// Returns, for example, "97.46 % (346 of 355)".
 std::string to_text(const Score& score);

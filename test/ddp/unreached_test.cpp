@@ -97,6 +97,25 @@ TEST_CASE("what a pass does not reach has its share all the same",
   });
 }
 
+TEST_CASE("a gradient of a local pass has its share in the next pass only",
+          "[unreached]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    const int rank = group->getRank();
+    auto all = leaf({3}), local = leaf({4});
+    Reducer reducer({{"all", all}, {"local", local}},
+                    group,
+                    tiny().gradient_as_bucket_view(as_view));
+    (2 * rank * local.sum()).backward();
+    test::backward(reducer, all.sum());
+    TORCH_CHECK(all_equal(local.grad(), 1), local.grad());
+    // No rank reaches it, so it keeps what the program puts there.
+    local.mutable_grad() = torch::full({4}, 5.0 + rank);
+    test::backward(reducer, all.sum());
+    TORCH_CHECK(all_equal(local.grad(), 5 + rank), local.grad());
+  });
+}
+
 TEST_CASE("gradients of passes inside the pass are waited for", "[unreached]") {
   run_ranks(3, [](const Group& group) {
     auto x = leaf({3}), w = torch::full({3}, 2.0).requires_grad_();

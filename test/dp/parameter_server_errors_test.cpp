@@ -409,6 +409,36 @@ TEST_CASE("a worker that speaks out of turn", "[parameter_server][errors]") {
                              "protocol, but got what a server sends"));
 }
 
+TEST_CASE("asynchronous: a worker that is given up knows it while others train",
+          "[parameter_server][errors]") {
+  test::Counter told;
+  const auto errors = LocalWorld(3).try_ranks(
+      Options().mode(UpdateMode::asynchronous),
+      [&](int rank, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          TORCH_CHECK(serve(*net, sgd, options).lost == std::vector<int>{1});
+        } else if (rank == 1) {
+          ParameterClient client(net, options);
+          step(net, client);
+          told.wait_for(1);
+          step(net, client);
+          client.finish();
+        } else {
+          auto session =
+              detail::join_session(*net, options, detail::Role::worker);
+          session.links[0]->send({.op = detail::Op::parameters});
+          const auto ends = c10::make_scope_exit([&] { told.add(); });
+          session.links[0]->receive();
+        }
+      });
+  CHECK(errors[0].empty());
+  CHECK(errors[1].empty());
+  CHECK_THAT(errors[2],
+             Catch::Contains("parameter server 0 (rank 0) is gone: ") &&
+                 !Catch::Contains("Timed out"));
+}
+
 TEST_CASE("calls in the wrong order", "[parameter_server][errors]") {
   const auto errors = try_job(
       2, Options(), [](torch::nn::Linear& net, ParameterClient& client) {

@@ -77,6 +77,20 @@ TEST_CASE("making replicas draws no random numbers", "[dp]") {
   }
 }
 
+TEST_CASE("each replica drops elements of its own", "[dp]") {
+  auto net = lambda([](auto&, const Tensor& x) {
+    return torch::dropout(x, /*p=*/0.5, /*train=*/true);
+  });
+  DataParallel model(net, on_cpus(2));
+  const auto kept = model(torch::ones({2, 1000})).gt(0);
+  for (const int row : {0, 1}) {
+    const auto count = kept[row].sum().item<int64_t>();
+    CHECK((count > 400 && count < 600));
+  }
+  const auto both = kept[0].logical_and(kept[1]).sum().item<int64_t>();
+  CHECK((both > 150 && both < 350));
+}
+
 TEST_CASE("values are fresh, whoever changed them and how", "[dp]") {
   torch::nn::Linear net(2, 1);
   DataParallel model(net, on_cpus(2));

@@ -102,11 +102,13 @@ class AsyncSgd(Servers):
             self.assertEqual(int(updates), workers * of_each)
             self.assertLessEqual(int(staleness), bound)
         rows = read_csv(file)
-        bars = result.find(r"staleness +(\d+): +(\d+) .*")
-        for staleness, count in bars:
+        bars = result.find(r"staleness +(\d+): +(\d+) (#*)")
+        most = max(int(count) for _, count, _ in bars)
+        for staleness, count, bar in bars:
             self.assertEqual(
                 sum(row["staleness"] == staleness for row in rows), int(count))
-        self.assertEqual(sum(int(count) for _, count in bars), len(rows))
+            self.assertAlmostEqual(len(bar), 50 * int(count) / most, delta=0.51)
+        self.assertEqual(sum(int(count) for _, count, _ in bars), len(rows))
         for worker in range(workers):
             self.assertEqual(
                 sum(row["worker"] == str(worker) for row in rows), of_each)

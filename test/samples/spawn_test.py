@@ -33,7 +33,7 @@ class Spawn(JobTest):
         self.assertEqual(result.code, 1)
         self.assertEqual(result.out, "")
         self.assert_one_line(result.err,
-                             r"rank 2 threw: it fails because --fail-rank=2 ")
+                             r"^\S+: rank 2 threw: it fails because --fail-rank=2 ")
 
     def test_bad_input(self):
         for flag, code in ("--ranks=0", 1), ("--ranks=x", 2):
