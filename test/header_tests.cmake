@@ -53,31 +53,6 @@ foreach(header IN LISTS _ddp_headers)
   endif()
 endforeach()
 
-# The examples in the headers' comments and in docs/, compiled with the headers
-# that use the same headers of LibTorch.
-find_package(Python3 COMPONENTS Interpreter QUIET)
-if(Python3_FOUND)
-  set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
-  file(GLOB _ddp_pages RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
-       "${PROJECT_SOURCE_DIR}/docs/*.md")
-  ddp_manual_headers(_ddp_manual ${_ddp_headers})
-  set(_ddp_sources_of_examples ${_ddp_manual} ${_ddp_pages})
-  list(TRANSFORM _ddp_sources_of_examples PREPEND "${PROJECT_SOURCE_DIR}/"
-       OUTPUT_VARIABLE _ddp_files_of_examples)
-  add_custom_command(
-    OUTPUT "${_ddp_examples}"
-    COMMAND "${Python3_EXECUTABLE}"
-            "${CMAKE_CURRENT_SOURCE_DIR}/examples/take_examples.py"
-            "${_ddp_examples}" ${_ddp_sources_of_examples}
-    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    DEPENDS examples/take_examples.py ${_ddp_files_of_examples}
-    VERBATIM)
-  # An example need not use all of its arguments.
-  set_source_files_properties("${_ddp_examples}" PROPERTIES COMPILE_OPTIONS
-                                                            -Wno-unused-variable)
-  list(APPEND _ddp_module_tests "${_ddp_examples}")
-endif()
-
 ddp_add_header_test(ddp_module_header_test <torch/nn/module.h> ${_ddp_module_tests})
 ddp_add_header_test(ddp_aten_header_test <ATen/ATen.h> ${_ddp_aten_tests})
 ddp_add_header_test(ddp_small_header_test "" ${_ddp_small_tests})

@@ -169,7 +169,7 @@ def undisturbed_run(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--count", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--program", choices=sorted(PROGRAMS))
     parser.add_argument("--show", action="store_true", help="what each job says")

@@ -121,15 +121,12 @@ class Steps(Learning):
         self.hash_of(result, 2)
         return [float(loss) for _, loss in result.losses()]
 
-    def test_accumulated_gradients(self):
+    def test_parts_and_clipped_gradients(self):
         whole = self.train()
         for parts in 3, 100:  # 32 images: also one image at a time
             for expected, loss in zip(whole, self.train(
                     f"--accumulate={parts}"), strict=True):
                 self.assertAlmostEqual(loss, expected, delta=1e-3)
-
-    def test_clipped_gradients(self):
-        whole = self.train()
         self.assertEqual(self.train("--clip-norm=1000"), whole)
         # Gradients of a tiny norm hardly move the parameters.
         self.assertGreater(self.train("--clip-norm=1e-6")[-1], whole[-1] + 0.1)

@@ -1,7 +1,6 @@
 #include "launcher/hosts/etcd/etcd_agent.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -10,6 +9,7 @@
 #include <stdexcept>
 
 #include "launcher/base/overloaded.h"
+#include "test/launcher/schedules.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
@@ -571,11 +571,9 @@ class EtcdSimulation {
 }  // namespace
 
 TEST_CASE("hosts and etcd are lost: one group at a time, and an end") {
-  const char* asked = std::getenv("DDP_MEMBERSHIP_SCHEDULES");
-  const uint64_t count =
-      asked != nullptr ? std::strtoull(asked, nullptr, 10) : 3'000;
+  const auto [first, last] = launcher::test::schedules(/*count=*/1000);
   int changes = 0;
-  for (uint64_t seed = 1; seed <= count; ++seed) {
+  for (uint64_t seed = first; seed <= last; ++seed) {
     try {
       EtcdSimulation simulation(seed);
       simulation.run();
