@@ -14,7 +14,6 @@
 #include "launcher/workers/worker.h"
 #include "launcher/workers/worker_runner.h"
 #include "launcher/workers/worker_states.h"
-#include "launcher/workers/workers_event.h"
 
 namespace launcher {
 

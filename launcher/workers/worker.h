@@ -10,7 +10,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/worker_output.h"
-#include "launcher/workers/workers_result.h"
+#include "launcher/workers/worker_runner.h"
 
 namespace launcher {
 

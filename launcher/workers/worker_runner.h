@@ -1,13 +1,67 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
 #include <vector>
 
+#include "launcher/base/exit_status.h"
 #include "launcher/plan/plan.h"
+#include "launcher/workers/progress/hang.h"
 #include "launcher/workers/progress/worker_state.h"
-#include "launcher/workers/workers_result.h"
 
 namespace launcher {
+
+// Events of an attempt's workers.
+
+struct WorkerExited {
+  int local_rank;
+  ExitStatus status;
+};
+struct WorkersHang {  ///< some workers make no progress
+  Hang hang;
+};
+struct StartFailed {  ///< a worker could not be started; none runs
+  int exit_code;
+  std::string text;
+};
+struct ChildrenRemain {};  ///< all workers ended; child processes remain
+struct AllAreGone {};      ///< no process of the attempt is left
+
+using WorkersEvent = std::
+    variant<StartFailed, WorkersHang, WorkerExited, ChildrenRemain, AllAreGone>;
+
+/// How one worker of an attempt ended.
+struct WorkerExit {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  ExitStatus status;
+  std::chrono::milliseconds after{0};  ///< time since the attempt's start
+  int asked_by = 0;                    ///< signal that ddprun had sent it, or 0
+  std::vector<std::string> last_lines;  ///< end of its stderr
+  std::string error;                    ///< text of its error file
+};
+
+/// A worker that SIGKILL did not end in time.
+struct Survivor {
+  int rank = 0;
+  pid_t pid = 0;
+  /// The kernel refuses signals: another user's process.
+  bool is_forbidden = false;
+};
+
+/// Result of an attempt.
+struct WorkersResult {
+  /// In the order in which the kernel reported them.
+  std::vector<WorkerExit> exits;
+  std::vector<Survivor> survivors;
+  int64_t oom_kills = 0;   ///< see OutOfMemory
+  std::string oom_cgroup;  ///< cgroup that counted them
+};
 
 /// Runs the workers of one attempt. Interface between the supervisor and the
 /// processes; ProcessRunner is the production implementation, and tests replace

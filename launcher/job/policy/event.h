@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/workers/workers_event.h"
+#include "launcher/workers/worker_runner.h"
 
 namespace launcher {
 

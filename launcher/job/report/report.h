@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/job/policy/event.h"
-#include "launcher/workers/workers_result.h"
+#include "launcher/workers/worker_runner.h"
 
 namespace launcher {
 
