@@ -1,6 +1,7 @@
 #include "launcher/workers/process_runner.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +9,13 @@
 #include <filesystem>
 #include <thread>
 
+#include "ddp/base/job_files/error_file.h"
 #include "ddp/base/job_files/worker_ends.h"
 #include "launcher/base/error.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/machine/descendants.h"
 #include "launcher/machine/exec_failure.h"
+#include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/progress/error_file.h"
 
@@ -29,6 +33,15 @@ void make_attempt_folders(const LaunchPlan& plan) {
       made = folder;
     }
   }
+}
+
+/// Writes a request into the stop file that a worker has created (see
+/// ddp/base/job_files/stop_file.h). Replaces the file atomically. Returns false
+/// if the path is not a regular file.
+bool write_stop_file(const std::string& file, const std::string& line) {
+  struct stat status {};
+  return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ddp::detail::write_error_file(file, line) == 0;
 }
 
 /// Pauses for 1 ms if there are more workers than CPUs. Otherwise ddprun's
@@ -203,6 +216,21 @@ void ProcessRunner::on_exit(Worker& worker) {
   }
 }
 
+int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time).count();
+  const std::string line = "signal=" + signal_name(number) +
+                           " seconds=" + std::to_string(seconds) + "\n";
+  int told = 0;
+  for (Worker& worker : workers_) {
+    if (!worker.has_exited && write_stop_file(worker.spec.stop_file, line)) {
+      ++told;
+    } else {
+      worker.process.signal_group(number);
+    }
+  }
+  return told;
+}
+
 void ProcessRunner::signal_all(int number, Purpose purpose) {
   if (purpose == Purpose::end) {
     end_start();  // start order and progress no longer matter
@@ -295,6 +323,31 @@ void ProcessRunner::kill_strays() {
   }
 }
 
+std::vector<WorkerState> ProcessRunner::states() {
+  std::vector<WorkerState> states;
+  for (const Worker& worker : workers_) {
+    if (states.size() == kMostWorkerStates) {
+      break;
+    }
+    WorkerState state;
+    state.rank = worker.spec.rank;
+    state.local_rank = worker.spec.local_rank;
+    state.pid = worker.process.pid();
+    state.asked_by = worker.asked_by;
+    const auto exit = exit_of(worker);
+    if (exit != exits_.end()) {
+      state.end = exit->status;
+    } else {
+      state.is_stopped = is_stopped(state.pid);
+    }
+    if (progress_) {
+      state.progress = progress_->progress_of(state.local_rank);
+    }
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
 WorkersResult ProcessRunner::finish() {
   WorkersResult result;
   if (output_) {
@@ -302,10 +355,7 @@ WorkersResult ProcessRunner::finish() {
   }
   filtered_.finish();
   for (const Worker& worker : workers_) {
-    const auto exit = std::find_if(
-        exits_.begin(), exits_.end(), [&](const WorkerExit& entry) {
-          return entry.local_rank == worker.spec.local_rank;
-        });
+    const auto exit = exit_of(worker);
     if (exit == exits_.end()) {
       result.survivors.push_back(survivor_of(worker));
       continue;
@@ -359,6 +409,14 @@ Worker& ProcessRunner::worker_of(int local_rank) {
   return *std::find_if(
       workers_.begin(), workers_.end(), [local_rank](const Worker& worker) {
         return worker.spec.local_rank == local_rank;
+      });
+}
+
+/// Returns the recorded exit of the worker, or the end of `exits_`.
+std::vector<WorkerExit>::iterator ProcessRunner::exit_of(const Worker& worker) {
+  return std::find_if(
+      exits_.begin(), exits_.end(), [&](const WorkerExit& entry) {
+        return entry.local_rank == worker.spec.local_rank;
       });
 }
 

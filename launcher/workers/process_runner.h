@@ -10,10 +10,8 @@
 #include "launcher/machine/out_of_memory.h"
 #include "launcher/workers/progress/progress_watch.h"
 #include "launcher/workers/progress/timer_file.h"
-#include "launcher/workers/stop_request.h"
 #include "launcher/workers/worker.h"
 #include "launcher/workers/worker_runner.h"
-#include "launcher/workers/worker_states.h"
 
 namespace launcher {
 
@@ -39,18 +37,14 @@ class ProcessRunner : public WorkerRunner {
   ProcessRunner& operator=(const ProcessRunner&) = delete;
 
   void start(LaunchPlan plan) override;
-  int request_stop(int number, std::chrono::milliseconds time) override {
-    return launcher::request_stop(workers_, number, time);
-  }
+  int request_stop(int number, std::chrono::milliseconds time) override;
   void signal_all(int number, Purpose purpose) override;
   void kill(int local_rank, int number) override;
   void kill_all() override;
   void release(int local_rank) override;
   void terminate_strays() override;
   void kill_strays() override;
-  std::vector<WorkerState> states() override {
-    return states_of(workers_, exits_, progress_);
-  }
+  std::vector<WorkerState> states() override;
   WorkersResult finish() override;
 
   /// Handles SIGCHLD. The owner calls this function for every SIGCHLD.
@@ -76,6 +70,7 @@ class ProcessRunner : public WorkerRunner {
   void forget();
   void remove_leftovers();
   Worker& worker_of(int local_rank);
+  std::vector<WorkerExit>::iterator exit_of(const Worker& worker);
   bool has_unreleased(pid_t pid) const;
   bool is_in_workers_group(pid_t pid) const;
 
