@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {
@@ -51,6 +53,38 @@ void yield_to_signalled_workers(int workers, int cpu_count) {
   if (workers > cpu_count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+/// Describes a worker whose timer has expired. Reads the state of the process
+/// from the kernel.
+Hang hang_of(const TimerTable::Expired& timer, const WorkerSpec& worker) {
+  Hang hang;
+  hang.timer = timer.scope;
+  hang.signal = timer.signal;
+  hang.workers = {{.rank = worker.rank,
+                   .local_rank = worker.local_rank,
+                   .pid = timer.pid,
+                   .quiet = timer.after,
+                   .is_stopped = is_stopped(timer.pid),
+                   .stack = kernel_place(timer.pid)}};
+  return hang;
+}
+
+/// Describes a worker that SIGKILL did not end.
+Survivor survivor_of(const Worker& worker) {
+  const pid_t pid = worker.process.pid();
+  const bool is_forbidden = ::kill(pid, 0) != 0 && errno == EPERM;
+  return {worker.spec.rank, pid, is_forbidden};
+}
+
+/// Reads the error pipe, of which the workers hold the write ends, and returns
+/// the first failure. Returns std::nullopt at end of file: every worker has
+/// executed its program.
+std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
+  ExecFailure failure{};
+  const ssize_t size = retry_interrupted(
+      [&] { return ::read(errors.get(), &failure, sizeof(failure)); });
+  return size == sizeof(failure) ? std::optional(failure) : std::nullopt;
 }
 
 }  // namespace
@@ -182,8 +216,7 @@ void ProcessRunner::on_timer(const TimerTable::Expired& timer) {
         return entry.process.pid() == session && !entry.has_exited;
       });
   if (worker != workers_.end() && timer.signal != 0) {
-    context_.post(WorkersHang{
-        hang_of(timer, worker->spec.rank, worker->spec.local_rank)});
+    context_.post(WorkersHang{hang_of(timer, worker->spec)});
   }
 }
 

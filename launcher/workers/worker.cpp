@@ -3,7 +3,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 
@@ -154,19 +153,6 @@ std::vector<std::string> last_error_lines(const Worker& worker) {
   return worker.spec.to_file.err
              ? last_lines_of_file(worker.spec.directory + "/" + kErrorLog)
              : std::vector<std::string>();
-}
-
-Survivor survivor_of(const Worker& worker) {
-  const pid_t pid = worker.process.pid();
-  const bool is_forbidden = ::kill(pid, 0) != 0 && errno == EPERM;
-  return {worker.spec.rank, pid, is_forbidden};
-}
-
-std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
-  ExecFailure failure{};
-  const ssize_t size = retry_interrupted(
-      [&] { return ::read(errors.get(), &failure, sizeof(failure)); });
-  return size == sizeof(failure) ? std::optional(failure) : std::nullopt;
 }
 
 }  // namespace launcher

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "launcher/plan/plan.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/worker_output.h"
-#include "launcher/workers/worker_runner.h"
 
 namespace launcher {
 
@@ -75,14 +73,5 @@ void signal_worker(const Worker& worker, int number);
 /// Returns the last lines of the worker's stderr, as far as ddprun has read
 /// them or they are in the log file.
 std::vector<std::string> last_error_lines(const Worker& worker);
-
-/// Describes a worker that SIGKILL did not end, for the report.
-Survivor survivor_of(const Worker& worker);
-
-/// Reads the error pipe and returns the first failure. Returns std::nullopt at
-/// end of file: every worker has executed its program.
-///
-/// @param errors read end of the pipe; the workers hold its write ends
-std::optional<ExecFailure> read_exec_failure(const Fd& errors);
 
 }  // namespace launcher

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/workers/progress/timer_table.h"
-
 namespace launcher {
 
 /// A worker that HangJudge finds hung, or whose file timer has expired.
@@ -41,9 +39,5 @@ struct Hang {
   std::chrono::milliseconds timeout{0};  ///< --hang-timeout; 0 for a file timer
   int signal = SIGKILL;                  ///< signal that ends the hung workers
 };
-
-/// Describes a worker whose timer has expired. Reads the state of the process
-/// from the kernel.
-Hang hang_of(const TimerTable::Expired& timer, int rank, int local_rank);
 
 }  // namespace launcher
