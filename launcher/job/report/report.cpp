@@ -1,14 +1,16 @@
 #include "launcher/job/report/report.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "ddp/base/job_files/error_file.h"
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/job/report/failure_text.h"
 #include "launcher/job/report/hang_text.h"
-#include "launcher/job/report/own_error.h"
 #include "launcher/job/report/report_json.h"
+#include "launcher/workers/progress/error_file.h"
 
 namespace launcher {
 namespace {
@@ -92,6 +94,36 @@ Report describe_result(const AttemptResult& result) {
           },
       },
       result.cause);
+}
+
+/// Returns the first line without "ddprun: ", which starts each line on a
+/// console.
+std::string first_line_of(const Report& report) {
+  constexpr std::string_view kOwnName = "ddprun: ";
+  const std::string line = report.text.substr(0, report.text.find('\n'));
+  return line.rfind(kOwnName, 0) == 0 ? line.substr(kOwnName.size()) : line;
+}
+
+/// Returns Report::error: the error file of the worker that failed first, with
+/// its exit status added. If that worker left no error file, the first line of
+/// the report is the message and the whole report is the call stack.
+std::string own_error(const AttemptResult& result, const Report& report) {
+  if (report.exit_code == 0) {
+    return "";
+  }
+  const WorkerExit* first = first_failure(result);
+  if (first != nullptr) {
+    if (auto json = handed_on(first->error, first->status)) {
+      return *json;
+    }
+  }
+  ddp::detail::ErrorRecord record;
+  record.message = first_line_of(report);
+  record.callstack = report.text;
+  record.time = result.time;
+  record.exit_code =
+      first != nullptr ? first->status.error_code() : report.exit_code;
+  return ddp::detail::to_json(record);
 }
 
 }  // namespace

@@ -27,8 +27,10 @@ struct AttemptResult {
 struct Report {
   std::string text;  ///< empty on success
   int exit_code = 0;
-  std::string error;  ///< for ddprun's error file; empty on success
-  std::string json;   ///< of the attempt, see report_json.h
+  /// For ddprun's own error file, which the launcher that started ddprun reads;
+  /// empty on success.
+  std::string error;
+  std::string json;  ///< of the attempt, see report_json.h
 };
 
 /// Describes the result of an attempt from its cause. Pure function.
