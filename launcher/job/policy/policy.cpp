@@ -18,6 +18,12 @@ constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
 constexpr auto kIgnore = [](const auto&) { return Actions{}; };
 
+/// Concatenates two lists of actions.
+Actions operator+(Actions first, const Actions& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 }  // namespace
 
 Policy::Policy(Options options)
