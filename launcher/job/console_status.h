@@ -4,7 +4,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/job/report/report_files.h"
-#include "launcher/job/status.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/log.h"
 #include "launcher/workers/output/log_writer.h"

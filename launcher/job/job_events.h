@@ -5,7 +5,7 @@
 #include <map>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/job/event_source.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/machine/signals.h"
 
 namespace launcher {

@@ -5,14 +5,50 @@
 
 #include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/job/event_source.h"
 #include "launcher/job/policy/policy.h"
-#include "launcher/job/status.h"
+#include "launcher/job/report/report.h"
 #include "launcher/job/status/job_status.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/worker_runner.h"
 
 namespace launcher {
+
+/// Source of events and timers; the only place where the supervisor blocks. An
+/// interface, so that tests can run without a clock; JobEvents is the
+/// production implementation.
+class EventSource {
+ public:
+  virtual ~EventSource() = default;
+
+  /// Blocks until the next event. Events are returned in the order in which
+  /// they happened.
+  virtual Event next() = 0;
+
+  /// Returns the current time.
+  virtual std::chrono::steady_clock::time_point now() const = 0;
+
+  /// Delivers a TimerFired after `delay`. Arming an armed timer restarts it.
+  virtual void arm(Timer timer, std::chrono::milliseconds delay) = 0;
+  virtual void disarm(Timer timer) = 0;
+};
+
+/// Receives ddprun's messages for the user. An interface, so that tests can
+/// read the messages; ConsoleStatus is the production implementation.
+class Status {
+ public:
+  virtual ~Status() = default;
+
+  virtual void info(const std::string& text) = 0;
+  virtual void warn(const std::string& text) = 0;
+  /// Writes the report of a finished attempt.
+  virtual void write_report(const Report& report) = 0;
+  /// Writes events as JSON: whole lines.
+  virtual void write_events(const std::string& lines) = 0;
+
+  /// Writes the remaining output of a finished job and then requests an
+  /// OutputDrained event.
+  virtual void drain() = 0;
+};
 
 /// Runs a job: passes each event to the Policy and performs the returned
 /// actions. Makes no decisions itself, and accesses the machine only through
