@@ -1,11 +1,13 @@
 #include "launcher/workers/progress/stack.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <sstream>
 #include <vector>
 
@@ -13,7 +15,6 @@
 #include "launcher/base/shortened.h"
 #include "launcher/base/text_file.h"
 #include "launcher/machine/run_and_capture.h"
-#include "launcher/workers/progress/demangled.h"
 
 namespace launcher {
 namespace {
@@ -81,6 +82,28 @@ bool is_in_path(const std::string& tool) {
     }
   }
   return false;
+}
+
+/// Returns the text with its mangled C++ names demangled.
+std::string demangled(std::string_view text) {
+  constexpr std::string_view kOfNames =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$";
+  std::string result;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_not_of(kOfNames), text.size());
+    const std::string word(text.substr(0, end));
+    const std::unique_ptr<char, void (*)(void*)> name(
+        word.rfind("_Z", 0) == 0
+            ? abi::__cxa_demangle(word.c_str(), nullptr, nullptr, nullptr)
+            : nullptr,
+        std::free);
+    result += name ? name.get() : word;
+    text.remove_prefix(end);
+    const size_t next = std::min(text.find_first_of(kOfNames), text.size());
+    result += text.substr(0, next);
+    text.remove_prefix(next);
+  }
+  return result;
 }
 
 }  // namespace
