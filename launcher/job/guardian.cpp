@@ -1,14 +1,18 @@
 #include "launcher/job/guardian.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,9 +20,9 @@
 #include "ddp/base/child_process.h"
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
+#include "launcher/base/text_file.h"
 #include "launcher/machine/descendants.h"
 #include "launcher/machine/pending_signal.h"
-#include "launcher/machine/process_title.h"
 
 namespace launcher {
 namespace {
@@ -203,6 +207,30 @@ std::string neglect_text(const SupervisorProcess& supervisor) {
          "not answer?); the workers got the signal without it, and the job was "
          "killed" +
          (supervisor.is_given_up() ? ", but that process is still there" : "");
+}
+
+/// Sets the name and the command line that tools (ps, top, pkill) show for this
+/// process. Each is truncated to the space of the old one.
+void set_process_title(const std::string& title) {
+  ::prctl(PR_SET_NAME, title.c_str());
+  // "pid (name) state ...": fields 48 and 49 hold the address range of the
+  // arguments. The name may contain any characters, including ")".
+  const std::string stat = read_text("/proc/self/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  constexpr int kFirst = 3;
+  constexpr int kArgumentsBegin = 48;
+  std::string skipped;
+  for (int field = kFirst; field < kArgumentsBegin; ++field) {
+    fields >> skipped;
+  }
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  if (fields >> begin >> end && begin < end) {
+    char* arguments = reinterpret_cast<char*>(begin);
+    std::memset(arguments, 0, end - begin);
+    std::memcpy(
+        arguments, title.data(), std::min(title.size(), end - begin - 1));
+  }
 }
 
 /// The supervisor outlives this process by what it needs to end the job.
