@@ -7,7 +7,6 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/hosts/health_verdict.h"
 #include "launcher/hosts/member/name_lookup.h"
-#include "launcher/hosts/member/name_question.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/machine/background_call.h"
 

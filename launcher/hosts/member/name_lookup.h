@@ -7,12 +7,22 @@
 
 #include "ddp/base/backoff.h"
 #include "launcher/base/event_loop.h"
-#include "launcher/hosts/member/name_question.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/machine/background_call.h"
+#include "launcher/net/name_answer.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
+
+/// Host that a NameLookup looks up.
+struct NameQuestion {
+  std::string host;
+  std::string option;      ///< option that names the host
+  bool is_awaited = true;  ///< see judge()
+  RendezvousTimeouts timeouts{};
+  std::function<NameAnswer(const std::string& host)> ask = ask_name_service;
+};
 
 /// Looks up a host name in a process of its own, so a name service that does
 /// not answer delays no signal. A name without an address, such as that of a
@@ -25,8 +35,7 @@ class NameLookup {
   /// @param handler  gets RendezvousNote, and RendezvousLost when the lookup
   ///   fails
   /// @param on_found  gets at least one address. The event loop calls it at
-  /// most
-  ///   once. It may destroy the lookup.
+  ///   most once. It may destroy the lookup.
   /// @throws LaunchError when no process can be started
   NameLookup(EventLoop& loop,
              NameQuestion question,
