@@ -7,7 +7,6 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/patience_text.h"
 #include "launcher/hosts/coordinator/admission.h"
-#include "launcher/hosts/protocol/waiting_text.h"
 
 namespace launcher {
 
@@ -513,19 +512,32 @@ bool Coordinator::is_behind_other_address(const KnownHost& host) const {
          without_interface(seen) != without_interface(named);
 }
 
+/// Reason why a host waits while others work; empty if it does not wait.
 std::string Coordinator::waiting_text(const KnownHost& host) const {
-  const bool is_done = host.seat && host.has_succeeded_in(generation_);
   if (phase_ == Phase::gathering && host.state.joins) {
     return gathering_.describe(hosts_, counts_.joined, lost_, now_) +
            loopback_hint();
   }
-  if (phase_ == Phase::running && is_done) {
-    return wait_for_others_text(
-        hosts_, counts_.seated - counts_.succeeded, generation_);
+  if (phase_ != Phase::running) {
+    return "";
   }
-  return phase_ == Phase::running && host.state.joins && !host.seat
-             ? wait_for_place_text(has_success_)
-             : "";
+  if (host.seat && host.has_succeeded_in(generation_)) {
+    return "its workers have succeeded; those of " +
+           names_of(hosts_,
+                    counts_.seated - counts_.succeeded,
+                    [this](const KnownHost& other) {
+                      return other.seat && !other.has_succeeded_in(generation_);
+                    }) +
+           " have not yet";
+  }
+  if (!host.state.joins || host.seat) {
+    return "";
+  }
+  return has_success_
+             ? "the workers of another host have succeeded, so the job takes "
+               "in no more hosts; it waits for its end"
+             : "as many hosts are at work as --nnodes allows; it starts when "
+               "one of them is lost";
 }
 
 /// Advice for an endpoint on loopback; empty once a world has formed, because
@@ -533,7 +545,12 @@ std::string Coordinator::waiting_text(const KnownHost& host) const {
 std::string Coordinator::loopback_hint() const {
   const bool is_one_missing =
       generation_ < 0 && static_cast<int>(hosts_.size()) < options_.start_hosts;
-  return is_one_missing ? loopback_text(options_.loopback_place) : "";
+  const std::string& place = options_.loopback_place;
+  return is_one_missing && !place.empty()
+             ? "; no other machine reaches " + place +
+                   ", a loopback address: give all hosts this machine's "
+                   "name or address instead"
+             : "";
 }
 
 }  // namespace launcher

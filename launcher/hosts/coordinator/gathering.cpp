@@ -6,7 +6,7 @@
 #include "launcher/base/count_text.h"
 #include "launcher/base/patience_text.h"
 #include "launcher/hosts/coordinator/admission.h"
-#include "launcher/hosts/protocol/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_news.h"
 
 namespace launcher {
 namespace {

@@ -10,7 +10,7 @@
 #include "launcher/hosts/etcd/call.h"
 #include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/hosts/protocol/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_news.h"
 #include "launcher/options/rendezvous_config.h"
 
 namespace launcher {

@@ -8,7 +8,7 @@
 #include "ddp/base/backoff.h"
 #include "launcher/base/event_loop.h"
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/hosts/protocol/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_news.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/name_answer.h"
 #include "launcher/options/rendezvous_config.h"

@@ -255,7 +255,11 @@ RendezvousClient::Actions RendezvousClient::request_news() {
     return {};
   }
   if (phase_ != Phase::connected) {
-    return print_news(wait_for_answer_text(has_answered_, give_up_ - now_));
+    const std::string left = in_seconds(give_up_ - now_);
+    return print_news(has_answered_
+                          ? "the connection is lost; gives up" + left
+                          : "no ddprun has answered there yet; gives up" +
+                                left + " (--rdzv-conf join_timeout)");
   }
   has_requested_news_ = true;
   return send_state();

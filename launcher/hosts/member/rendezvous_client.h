@@ -8,7 +8,7 @@
 
 #include "ddp/base/backoff.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/hosts/protocol/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_news.h"
 #include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
