@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launcher/hosts/protocol/host_table.h"
+#include "launcher/hosts/coordinator/host_table.h"
 #include "launcher/hosts/protocol/message.h"
 
 namespace launcher {

@@ -7,6 +7,7 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/patience_text.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/coordinator/rank_assignment.h"
 
 namespace launcher {
 

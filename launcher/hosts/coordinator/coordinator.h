@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/hosts/coordinator/gathering.h"
-#include "launcher/hosts/protocol/host_table.h"
+#include "launcher/hosts/coordinator/host_table.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/options/rendezvous_config.h"
 

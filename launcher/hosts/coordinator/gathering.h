@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/protocol/host_table.h"
+#include "launcher/hosts/coordinator/host_table.h"
 
 namespace launcher {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/hosts/protocol/rank_assignment.h"
+#include "launcher/hosts/coordinator/rank_assignment.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

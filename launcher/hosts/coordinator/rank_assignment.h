@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/hosts/coordinator/host_table.h"
 #include "launcher/plan/world.h"
 
 namespace launcher {
@@ -30,5 +31,12 @@ struct Candidate {
 ///   nothing for a spare host
 std::vector<std::optional<World>> assign_ranks(
     const std::vector<Candidate>& candidates, int most_hosts);
+
+/// Gives each joined host a seat in a new world of at most most_hosts, and
+/// removes the seats of the others. Pure.
+///
+/// @param world  has restarts, restart_after and the last generation
+/// @returns the new generation, above the last one and all that the hosts know
+int form_world(HostTable& hosts, const JobTerms& terms, const World& world);
 
 }  // namespace launcher

@@ -68,11 +68,4 @@ std::string names_of(const HostTable& hosts,
 /// Names of the hosts that wait for the next world.
 std::string names_of_joined(const HostTable& hosts, int count);
 
-/// Gives each joined host a seat in a new world of at most most_hosts, and
-/// removes the seats of the others. Pure.
-///
-/// @param world  has restarts, restart_after and the last generation
-/// @returns the new generation, above the last one and all that the hosts know
-int form_world(HostTable& hosts, const JobTerms& terms, const World& world);
-
 }  // namespace launcher
