@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
+#include "launcher/options/etcd_options.h"
 #include "launcher/options/restart_budget.h"
-#include "launcher/options/settings.h"
 #include "launcher/options/values.h"
 
 // The kinds of rendezvous, with the options of each. HostOptions chooses the

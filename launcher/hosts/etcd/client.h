@@ -15,7 +15,7 @@
 #include "launcher/hosts/etcd/troubles.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/name_answer.h"
-#include "launcher/options/settings.h"
+#include "launcher/options/etcd_options.h"
 
 namespace launcher {
 

@@ -10,7 +10,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/hosts/etcd/gateway.h"
-#include "launcher/options/settings.h"
+#include "launcher/options/etcd_options.h"
 
 namespace launcher {
 

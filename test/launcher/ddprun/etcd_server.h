@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/net/port.h"
-#include "launcher/options/settings.h"
+#include "launcher/options/etcd_options.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 
 namespace launcher::test {
