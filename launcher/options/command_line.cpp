@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 #include <stdexcept>
 
 #include "ddp/base/text/nearest.h"
 #include "launcher/base/error.h"
 #include "launcher/options/abbreviation.h"
-#include "launcher/options/help_formatter.h"
 #include "launcher/options/help_text.h"
 #include "launcher/options/values.h"
 
@@ -47,6 +47,50 @@ std::string variable(const std::string& name) {
     result += c == '-' ? '_' : static_cast<char>(std::toupper(c));
   }
   return result;
+}
+
+/// Formats ddprun --help in lines of 80 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kNameColumns); }
+
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return std::string("\nUsage:\n  ") + kUsage + "\nExamples:\n" + kExamples;
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    std::string short_name;
+    for (const auto& name : option->get_snames()) {
+      short_name += "-" + name + ", ";
+    }
+    return short_name + "--" + option->get_lnames().front();
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();
+    return type.empty() ? "" : " " + type;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::istringstream words(option->get_description());
+    std::string text;
+    size_t column = 0;
+    for (std::string word; words >> word; column += word.size() + 1) {
+      const bool wraps = column + word.size() > 79 - kNameColumns;
+      text += wraps ? "\n" : column == 0 ? "" : " ";
+      text += word;
+      column = wraps ? 0 : column;
+    }
+    return text;
+  }
+
+ private:
+  static constexpr size_t kNameColumns = 32;
+};
+
+/// Removes the second empty line that CLI11 leaves between groups.
+std::string with_single_gaps(std::string text) {
+  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) {
+    text.erase(at, 1);
+  }
+  return text;
 }
 
 }  // namespace

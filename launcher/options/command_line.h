@@ -19,8 +19,8 @@ struct Information {
 
 /// A command line in torchrun's style: options in both spellings (--a-b and
 /// --a_b), complete or abbreviated, with a default from the environment
-/// variable PET_A_B, then a program with its own arguments. Apart from the help
-/// formatter, only this unit uses the parsing library.
+/// variable PET_A_B, then a program with its own arguments. Only this unit uses
+/// the parsing library.
 class CommandLine {
  public:
   /// Receives the text of a value; throws std::invalid_argument if it is

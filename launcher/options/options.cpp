@@ -13,7 +13,6 @@
 #include "launcher/options/output_options.h"
 #include "launcher/options/program_options.h"
 #include "launcher/options/query_flags.h"
-#include "launcher/options/rendezvous_values.h"
 #include "launcher/options/restart_values.h"
 #include "launcher/options/setters.h"
 
