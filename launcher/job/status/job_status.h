@@ -59,4 +59,7 @@ JobStatus job_status(JobMoment moment);
 /// Returns the phase as one word, for programs.
 std::string phase_name(Policy::Phase phase);
 
+/// Returns "running", "stopped", "ending" or "ended": one word, for programs.
+std::string state_name(const WorkerState& worker);
+
 }  // namespace launcher

@@ -32,7 +32,4 @@ struct WorkerState {
 /// Maximum number of workers per host in the job status.
 inline constexpr size_t kMostWorkerStates = 1024;
 
-/// Returns "running", "stopped", "ending" or "ended": one word, for programs.
-std::string state_name(const WorkerState& worker);
-
 }  // namespace launcher
