@@ -17,8 +17,8 @@
 #include "launcher/machine/descendants.h"
 #include "launcher/machine/exec_failure.h"
 #include "launcher/machine/process_state.h"
+#include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/error_file.h"
 #include "launcher/workers/progress/stack.h"
 
 namespace launcher {

@@ -10,7 +10,7 @@
 
 #include "ddp/base/text/json_string.h"
 #include "launcher/job/report/report_files.h"
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

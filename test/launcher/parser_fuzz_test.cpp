@@ -24,7 +24,7 @@
 #include "launcher/machine/topology.h"
 #include "launcher/options/options.h"
 #include "launcher/options/rendezvous_values.h"
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 #include "launcher/workers/progress/timer_table.h"
 #include "test/support/catch.h"
 #include "test/support/damage.h"

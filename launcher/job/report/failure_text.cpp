@@ -8,7 +8,7 @@
 #include "launcher/base/count_text.h"
 #include "launcher/base/shortened.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 
 namespace launcher {
 namespace {

@@ -10,7 +10,7 @@
 #include "launcher/job/report/failure_text.h"
 #include "launcher/job/report/hang_text.h"
 #include "launcher/job/report/report_json.h"
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/job/report/failure_text.h"
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 
 namespace launcher {
 namespace {

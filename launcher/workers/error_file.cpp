@@ -1,4 +1,4 @@
-#include "launcher/workers/progress/error_file.h"
+#include "launcher/workers/error_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
