@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/job/report/report_files.h"
+#include "launcher/job/report_files.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/log.h"

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "ddp/base/text/json_string.h"
-#include "launcher/job/report/report_files.h"
+#include "launcher/job/report_files.h"
 #include "launcher/workers/error_file.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/error.h"
-#include "launcher/job/report/report_files.h"
+#include "launcher/job/report_files.h"
 #include "launcher/machine/out_of_memory.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

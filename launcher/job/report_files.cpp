@@ -1,4 +1,4 @@
-#include "launcher/job/report/report_files.h"
+#include "launcher/job/report_files.h"
 
 #include <system_error>
 #include <utility>
