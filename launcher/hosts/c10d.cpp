@@ -4,7 +4,6 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/hosts/coordinator_listener.h"
 #include "launcher/hosts/make_rendezvous.h"

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator_listener.h"
 #include "launcher/hosts/etcd/client.h"
 #include "launcher/hosts/etcd/etcd_agent.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/line_server.h"

@@ -22,9 +22,9 @@
 
 #include "launcher/base/overloaded.h"
 #include "launcher/base/text_file.h"
-#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/net/port.h"
 
 using namespace launcher;

@@ -1,17 +1,9 @@
 #include "launcher/hosts/coordinator/admission.h"
 
 #include <algorithm>
-#include <random>
-
-#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {
-
-std::string unique_id() {
-  std::random_device random;
-  return std::to_string(random()) + "-" + std::to_string(random());
-}
 
 /// Compares in the same time for every wrong token of one length.
 bool is_same_token(const std::string& expected, const std::string& given) {
@@ -101,25 +93,6 @@ std::string host_range(const JobTerms& terms) {
   return terms.least_hosts == terms.most_hosts
              ? least
              : least + ":" + std::to_string(terms.most_hosts);
-}
-
-Hello hello_of(const CoordinatedConfig& config,
-               const std::string& host,
-               const HostOffer& offer) {
-  const Hello hello{.token = config.token,
-                    .terms = config.terms,
-                    .id = unique_id(),
-                    .host = host,
-                    .role = config.role,
-                    .worker_count = offer.worker_count,
-                    .keep_alive = config.timeouts.keep_alive,
-                    .wanted_rank = config.wanted_rank};
-  if (!decode(encode(hello))) {
-    throw LaunchError(kExitFailure,
-                      "expected at most 256 bytes in each of --rdzv-id, --role "
-                      "and the host's name, and 1024 in DDPRUN_TOKEN");
-  }
-  return hello;
 }
 
 std::string refusal_of(const Hello& hello,

@@ -10,14 +10,6 @@ namespace launcher {
 /// Number of hosts for messages: "2" or "1:4".
 std::string host_range(const JobTerms& terms);
 
-/// Makes the first message of a host.
-///
-/// @param host  name of the host for messages
-/// @throws LaunchError when a name is too long for a message
-Hello hello_of(const CoordinatedConfig& config,
-               const std::string& host,
-               const HostOffer& offer);
-
 /// Requirements for a host to take part in a job.
 struct Admission {
   JobTerms terms;

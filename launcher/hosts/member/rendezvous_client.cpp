@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <random>
 #include <utility>
 
+#include "launcher/base/error.h"
 #include "launcher/base/one_line.h"
 #include "launcher/base/overloaded.h"
 #include "launcher/base/patience_text.h"
@@ -13,6 +15,11 @@ namespace launcher {
 using Change = WorldBroken::Change;
 
 namespace {
+
+std::string unique_id() {
+  std::random_device random;
+  return std::to_string(random()) + "-" + std::to_string(random());
+}
 
 RendezvousClient::Actions operator+(RendezvousClient::Actions first,
                                     RendezvousClient::Actions second) {
@@ -48,6 +55,25 @@ JobClosed with_one_line_texts(JobClosed closed) {
 }
 
 }  // namespace
+
+Hello hello_of(const CoordinatedConfig& config,
+               const std::string& host,
+               const HostOffer& offer) {
+  const Hello hello{.token = config.token,
+                    .terms = config.terms,
+                    .id = unique_id(),
+                    .host = host,
+                    .role = config.role,
+                    .worker_count = offer.worker_count,
+                    .keep_alive = config.timeouts.keep_alive,
+                    .wanted_rank = config.wanted_rank};
+  if (!decode(encode(hello))) {
+    throw LaunchError(kExitFailure,
+                      "expected at most 256 bytes in each of --rdzv-id, --role "
+                      "and the host's name, and 1024 in DDPRUN_TOKEN");
+  }
+  return hello;
+}
 
 RendezvousClient::RendezvousClient(Options options)
     : options_(std::move(options)) {}

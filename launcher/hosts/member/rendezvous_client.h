@@ -13,6 +13,14 @@
 
 namespace launcher {
 
+/// Makes the first message of a host.
+///
+/// @param host  name of the host for messages
+/// @throws LaunchError when a name is too long for a message
+Hello hello_of(const CoordinatedConfig& config,
+               const std::string& host,
+               const HostOffer& offer);
+
 /// Messages of one ddprun to the coordinator of its job, and its reactions to
 /// the answers. Pure: it has no sockets and no clock.
 ///
@@ -31,7 +39,7 @@ class RendezvousClient {
   using Time = std::chrono::steady_clock::time_point;
 
   struct Options {
-    Hello hello;
+    Hello hello;                             ///< see hello_of()
     std::string endpoint;                    ///< "host:port", for messages
     std::string option = "--rdzv-endpoint";  ///< option that names the endpoint
     std::string local_address{};  ///< of this host, if the user gives one
