@@ -18,6 +18,7 @@
 #include "launcher/doctor/paths/path_test_coordinator.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
+#include "launcher/net/endpoint.h"
 #include "launcher/net/line_server.h"
 
 namespace launcher {
