@@ -21,8 +21,6 @@ namespace {
 
 using Time = Coordinator::Time;
 
-constexpr const char* kTimer = "rendezvous";
-
 Time now() {
   return std::chrono::steady_clock::now();
 }
@@ -44,6 +42,7 @@ class C10dRendezvous : public Rendezvous {
         endpoint_(std::move(endpoint)),
         given_store_port_(store_port),
         host_(std::move(host)),
+        timer_("rendezvous of host " + host_),
         handler_(std::move(handler)),
         name_(loop,
               {.host = endpoint_.endpoint.host,
@@ -52,7 +51,7 @@ class C10dRendezvous : public Rendezvous {
                .ask = std::move(ask)},
               endpoint_.endpoint.port),
         reserved_port_(store_port.value_or(0)) {}
-  ~C10dRendezvous() override { loop_.disarm_timer(kTimer); }
+  ~C10dRendezvous() override { loop_.disarm_timer(timer_); }
 
   void join(const HostOffer& offer) override;
   void report(const HostOutcome& outcome) override {
@@ -96,6 +95,7 @@ class C10dRendezvous : public Rendezvous {
   CoordinatorEndpoint endpoint_;
   std::optional<int> given_store_port_;
   std::string host_;
+  std::string timer_;  // of this host: a test has two hosts on one loop
   Handler handler_;
   EndpointName name_;
   StorePort reserved_port_;
@@ -263,7 +263,7 @@ void C10dRendezvous::set_timer() {
     const Time other = coordinator_->next_deadline();
     deadline = std::min(deadline.value_or(other), other);
   }
-  loop_.arm_timer_at(kTimer, deadline, [this] { on_time(); });
+  loop_.arm_timer_at(timer_, deadline, [this] { on_time(); });
 }
 
 void C10dRendezvous::on_time() {
