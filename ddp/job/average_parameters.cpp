@@ -1,7 +1,7 @@
 #include "ddp/job/average_parameters.h"
 
-#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
@@ -12,19 +12,13 @@ namespace {
 void average_flat(c10d::Backend& group,
                   const std::vector<at::Tensor>& tensors,
                   const std::string& what) {
-  std::vector<at::Tensor> pieces;
-  pieces.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    pieces.push_back(tensor.reshape({-1}));
-  }
   // Divides first, because a sum of half-precision values may overflow.
-  std::vector<at::Tensor> flat{at::cat(pieces).div_(group.getSize())};
+  std::vector<at::Tensor> flat{
+      torch::utils::flatten_dense_tensors(tensors).div_(group.getSize())};
   detail::wait(group.allreduce(flat), group, what);
-  int64_t offset = 0;
-  for (const auto& tensor : tensors) {
-    tensor.copy_(
-        flat[0].narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
+  const auto means = torch::utils::unflatten_dense_tensors(flat[0], tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].copy_(means[i]);
   }
 }
 

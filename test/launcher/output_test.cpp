@@ -563,6 +563,14 @@ TEST_CASE("one prefix a line, however late its end comes") {
   CHECK(read_all(out.read) == "[3] one and half\n[3] two\n[3] three\n");
 }
 
+TEST_CASE("a process that goes on writing does not hold up the end") {
+  // Like a pipe that always has more.
+  WorkerStream stream(Fd(::open("/dev/zero", O_RDONLY | O_CLOEXEC)),
+                      {.prefix = LinePrefix("", {}), .file = {}});
+  stream.finish();
+  CHECK(stream.last_lines().empty());
+}
+
 TEST_CASE("names in a template get their values, all else stays as it is") {
   const NameTemplate::Values values{
       {"rank", "3"}, {"local_rank", "$rank"}, {"_x1", "y"}};
