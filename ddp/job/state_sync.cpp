@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include <ATen/Functions.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/tensor_flatten.h>
 
@@ -228,6 +229,29 @@ void verify_across_ranks(c10d::Backend& group,
               ". Build it in the same way on every rank");
 }
 
+namespace {
+
+/// Copies the parts of a flat tensor into the tensors that it was made of.
+void copy_pieces(const at::Tensor& flat,
+                 const std::vector<at::Tensor>& tensors) {
+  std::vector<int64_t> sizes;
+  std::vector<at::Tensor> targets;
+  for (const auto& tensor : tensors) {
+    sizes.push_back(tensor.numel());
+    // An alias with its own version counter.
+    targets.push_back(tensor.variable_data());
+  }
+  auto pieces = flat.split_with_sizes(sizes);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (targets[i].dim() != 1) {
+      pieces[i] = pieces[i].view(targets[i].sizes());
+    }
+  }
+  at::_foreach_copy_(targets, pieces);
+}
+
+}  // namespace
+
 void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors,
@@ -235,13 +259,7 @@ void broadcast_from(int source,
   c10::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;
-  std::vector<at::Tensor> data;
-  data.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    // An alias with its own version counter.
-    data.push_back(tensor.variable_data());
-  }
-  for (const auto& members : by_dtype_and_device(data)) {
+  for (const auto& members : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, message_bytes, false)) {
       std::vector<at::Tensor> flat{
@@ -249,12 +267,8 @@ void broadcast_from(int source,
       wait(group.broadcast(flat, options),
            group,
            "broadcast of rank " + std::to_string(source) + "'s state");
-      const auto pieces =
-          torch::utils::unflatten_dense_tensors(flat[0], chunk.tensors);
       if (group.getRank() != source) {
-        for (size_t i = 0; i < pieces.size(); ++i) {
-          chunk.tensors[i].copy_(pieces[i]);
-        }
+        copy_pieces(flat[0], chunk.tensors);
       }
     }
   }

@@ -1,49 +1,73 @@
 #include "ddp/wrap/detail/buffer_sync.h"
 
 #include <memory>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "ddp/job/named_tensors.h"
 #include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 namespace {
 
-/// The modules that have buffers, each with the prefix of its buffers' names.
-using Owners =
-    std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
+/// A module that has buffers.
+struct Owner {
+  std::shared_ptr<torch::nn::Module> module;
+  std::string prefix;             ///< of its buffers' names
+  std::set<std::string> ignored;  ///< names of buffers, without the prefix
+};
 
-Owners owners_of_buffers(torch::nn::Module& module) {
-  Owners owners;
+std::vector<Owner> owners_of_buffers(torch::nn::Module& module,
+                                     const std::set<std::string>& ignored) {
+  std::vector<Owner> owners;
   for (const auto& item : module.named_modules()) {
-    if (!item.value()->buffers(/*recurse=*/false).empty()) {
-      owners.emplace_back(item.key().empty() ? "" : item.key() + ".",
-                          item.value());
+    const auto buffers = item.value()->named_buffers(/*recurse=*/false);
+    if (buffers.is_empty()) {
+      continue;
     }
+    Owner owner{item.value(), item.key().empty() ? "" : item.key() + ".", {}};
+    for (const auto& key : buffers.keys()) {
+      if (ignored.count(owner.prefix + key) > 0) {
+        owner.ignored.insert(key);
+      }
+    }
+    owners.push_back(std::move(owner));
   }
   return owners;
 }
 
-std::vector<NamedParameter> buffers_of(const Owners& owners,
-                                       const std::set<std::string>& ignored) {
-  NamedTensors all;
-  for (const auto& [prefix, owner] : owners) {
-    for (const auto& item : owner->named_buffers(/*recurse=*/false)) {
-      all.insert(prefix + item.key(), item.value());
+/// Calls `take(owner, key, buffer)` for each buffer that is not ignored. A
+/// buffer with several names is taken once.
+template <typename Take>
+void for_each_buffer(const std::vector<Owner>& owners, const Take& take) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& owner : owners) {
+    for (const auto& item : owner.module->named_buffers(/*recurse=*/false)) {
+      if (owner.ignored.count(item.key()) == 0 &&
+          seen.insert(item.value().unsafeGetTensorImpl()).second) {
+        take(owner, item.key(), item.value());
+      }
     }
   }
-  return unique(all, ignored);
 }
 
 /// Detached aliases with their own version counters, so that a hook's in-place
 /// changes do not invalidate autograd graphs.
-NamedBuffers data_of(const std::vector<NamedParameter>& buffers) {
+NamedBuffers data_of_buffers(const std::vector<Owner>& owners) {
   NamedBuffers data;
-  for (const auto& buffer : buffers) {
-    data.insert(buffer.name, buffer.tensor.variable_data());
-  }
+  for_each_buffer(owners, [&](const Owner& owner, const auto& key, auto& each) {
+    data.insert(owner.prefix + key, each.variable_data());
+  });
   return data;
+}
+
+/// Without the names, which take as long to make as the rest.
+std::vector<at::Tensor> buffers_of(const std::vector<Owner>& owners) {
+  std::vector<at::Tensor> buffers;
+  for_each_buffer(owners, [&](const Owner&, const auto&, auto& each) {
+    buffers.push_back(each);
+  });
+  return buffers;
 }
 
 }  // namespace
@@ -52,17 +76,16 @@ std::function<void(int, c10d::Backend&)> buffer_sync(
     torch::nn::Module& module,
     const std::set<std::string>& ignored,
     BufferHook hook) {
-  auto owners = owners_of_buffers(module);
+  auto owners = owners_of_buffers(module, ignored);
   if (owners.empty()) {
     return {};
   }
-  return [owners = std::move(owners), ignored, hook = std::move(hook)](
+  return [owners = std::move(owners), hook = std::move(hook)](
              int source, c10d::Backend& group) {
-    const auto buffers = buffers_of(owners, ignored);
     if (hook) {
-      hook(group, data_of(buffers));
+      hook(group, data_of_buffers(owners));
     } else {
-      broadcast_from(source, group, tensors_of(buffers));
+      broadcast_from(source, group, buffers_of(owners));
     }
   };
 }
