@@ -227,7 +227,8 @@ ForwardingBackend::Work ForwardingBackend::recvAnysource(Tensors& tensors,
 c10d::Backend& ForwardingBackend::inner() const {
   TORCH_CHECK(inner_,
               "Expected a process group, but it has been destroyed; make no "
-              "collective after ddp::destroy_process_group()");
+              "collective after ddp::destroy_process_group(), nor after a "
+              "backward pass of this rank has failed");
   return *inner_;
 }
 
