@@ -38,8 +38,9 @@ struct GradScalerOptions {
   /// Ranks that skip a step together if any of them has inf or NaN. Null, as
   /// with `DistributedDataParallel`: each rank decides by its own gradients,
   /// which are the same on all ranks. Needed if gradients differ between ranks:
-  /// for an optimizer that steps a part of the parameters on each rank, or
-  /// layers that only some ranks have. `unscale_` is then collective: one
+  /// for an optimizer that has a part of the parameters on each rank, or layers
+  /// that only some ranks have. A `ZeroRedundancyOptimizer` has all parameters
+  /// and does not need it. `unscale_` is then collective: one
   /// all-reduce of one number on the device of the scale, also on a rank
   /// without gradients.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;

@@ -37,7 +37,8 @@ struct IncompatibleKeys {
 /// Copies `tensors` into the module's parameters and buffers, on their current
 /// devices. A floating-point tensor is converted to the dtype of the module's
 /// tensor. If all names begin with "module." (once or several times), as
-/// Python's wrappers save them, this prefix is ignored.
+/// Python's wrappers save them, this prefix is ignored. Ranks that train the
+/// module together load the same values between the same two steps.
 ///
 /// @returns the names that only one side has.
 /// @throws c10::Error if a shape or dtype does not fit or, if `strict`, a name
@@ -57,6 +58,7 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
 /// Writes the module's state dict to a file. Python reads it with
 /// `model.load_state_dict(torch.load(path))`.
 ///
+/// The tensors in the file are on the CPU. The folder of the file must exist.
 /// The file is replaced atomically: after a crash or a full disk at any point
 /// the previous file is still complete. Not collective; for training under
 /// ddprun see `ddp::Checkpoint`.
@@ -78,9 +80,9 @@ void save_state_dict(const torch::nn::Module& module, const std::string& path);
 ///
 /// @returns the names that only one side has.
 /// @throws c10::Error that names the file if it is truncated, damaged, of
-///   another format, contains a tensor that is not dense (sparse, quantized, of
-///   a user-defined class), or does not fit the module. The module is then
-///   unchanged.
+///   another format, or does not fit the module, or if an entry of the state
+///   dict is no dense tensor (sparse, quantized, of a user-defined class). The
+///   module is then unchanged.
 IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});

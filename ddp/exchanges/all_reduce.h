@@ -50,7 +50,8 @@ class AllReduce : public Exchange {
   bool sums_every_element() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
-  /// @throws c10::Error that names the bucket if a rank has left.
+  /// @throws c10::Error that names the bucket if a rank has left. With NCCL the
+  ///   next pass throws instead.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { works_.clear(); }
 

@@ -31,8 +31,8 @@ struct DesyncGuardOptions {
 /// Compares, every few passes, the data that the ranks are about to combine:
 /// the plan of the buckets; name, shape, strides and dtype of each parameter;
 /// its values; the number of collectives so far. If ranks differ, all ranks get
-/// the same error before their data mix. The error names the rank that differs
-/// from the majority, and the parameter.
+/// the same error before their data mix. The error names the parameter and the
+/// rank that differs from most ranks; of two ranks it names rank 1.
 ///
 /// A diagnostic tool: a comparison costs one all-gather of two numbers per
 /// bucket and one pass over the parameters for their values, and the ranks wait

@@ -52,7 +52,8 @@ namespace ddp {
 /// At the end of the pass this class only waits for the results; derive from
 /// `Exchange` to do other work there. The rules of `Exchange` about order,
 /// threads and streams apply. All ranks must use hooks that make the same
-/// calls. Hooks receive sparse payloads too.
+/// calls. Hooks receive sparse payloads too. An exception of a hook is one of
+/// `Exchange::start`.
 class HookExchange : public Exchange {
  public:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;

@@ -8,6 +8,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+// Without a process group the functions of this header act as in a world of
+// one. After an error for a rank that has left, or for the time-out, the group
+// cannot be used again. A wrong argument throws on its own rank; the other
+// ranks wait until that rank leaves the job or the time-out is over.
 namespace ddp {
 
 /// How `reduce_tensor` combines the ranks' values.
@@ -23,13 +27,15 @@ void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 /// all ranks; `tensor` itself is not changed. For metrics: a loss, counts of
 /// hits. Collective.
 ///
-/// @param tensor  any shape and device; the same shape and dtype on all ranks;
-///   floating point or complex for `Reduction::mean`.
+/// @param tensor  any shape and device; the same shape and dtype on all ranks,
+///   which is not checked; floating point or complex for `Reduction::mean`.
 /// @param group  null: all ranks.
 /// @returns a new tensor of the same shape, dtype and device, without autograd
 ///   history.
 /// @throws c10::Error if the tensor is undefined, for the mean of integers, if
-///   a rank has left or the group's time-out is over.
+///   a rank has left or the group's time-out is over. With NCCL the function
+///   only queues the work: the next collective of the group throws for a rank
+///   that leaves later, and the result is then undefined.
 ///
 /// Example:
 /// @code
@@ -66,7 +72,8 @@ at::Tensor broadcast(const at::Tensor& tensor,
 ///
 /// @param tensor  dense; the same dtype on all ranks, and the same sizes except
 ///   for the first: the number of rows may differ between ranks and may be
-///   zero. An undefined tensor counts as zero rows.
+///   zero. An undefined tensor counts as zero rows. If it has no dimensions,
+///   the tensors of all ranks must have none.
 /// @param group  null: all ranks.
 /// @returns new tensors without autograd history, on the device of `tensor`;
 ///   they are undefined if the tensors of all ranks are.

@@ -8,9 +8,10 @@ namespace ddp {
 /// the same backward pass, so that all ranks save the same checkpoint, even if
 /// only one host gets the signal.
 ///
-/// Call it once per step, on every rank, after `backward()`. The first call
-/// informs ddprun that this program polls; a program that never calls it gets
-/// the signal itself. So make one call before any slow start-up work.
+/// Call it once per step, on every rank, after `backward()`. Further calls do
+/// no harm: between two reduced passes all ranks get the same answer. The first
+/// call informs ddprun that this program polls; a program that never calls it
+/// gets the signal itself. So make one call before any slow start-up work.
 ///
 /// Cost: a stat() of a file; without this ddprun option nothing. The ranks
 /// agree in their reduced passes. A reduced pass is a backward pass in which a

@@ -13,7 +13,8 @@ namespace ddp {
 ///   launcher's report. ddprun and torchrun set this variable for each worker.
 ///
 /// The destructors of the body have run by then. A file that cannot be written
-/// is reported to stderr. Exceptions of other threads are not caught.
+/// is reported to stderr. Exceptions of other threads are not caught. A code
+/// that the body returns is passed on without a report.
 ///
 /// Programs can do without this function: from `init_process_group()` on, an
 /// uncaught exception is recorded in the same file before it ends the process

@@ -81,6 +81,8 @@ const torch::nn::Module* module_of(const Function& function) {
 /// instead of all intermediate results, at the cost of a second forward.
 /// Corresponds to PyTorch's activation checkpointing.
 ///
+/// While gradient recording is off, it only calls the function.
+///
 /// The gradients equal those of `function(inputs...)`. Each parameter gets its
 /// gradient once in a backward pass, summed over all its uses. A part may
 /// therefore be called several times, share weights with others and contain

@@ -81,9 +81,11 @@ class SyncBatchNormImpl
 /// In training mode `forward` is collective, also under no_grad, and so is the
 /// backward pass if the input needs a gradient: every rank must run both, in
 /// the same order. Each of them costs one exchange of two numbers per channel,
-/// for which the ranks wait. In evaluation mode, in a world of one and without
-/// a process group it computes the same as torch::nn::BatchNorm. It has the
-/// same tensors and names, so checkpoints of the two load into each other.
+/// for which the ranks wait. The input must need a gradient on all ranks or on
+/// none, which is not checked. In evaluation mode and in a world of one it
+/// computes the same as torch::nn::BatchNorm; so it does without a process
+/// group, unless WORLD_SIZE is above 1: training then throws c10::Error. It has
+/// the same tensors and names, so checkpoints of the two load into each other.
 ///
 /// float16 and bfloat16 inputs have statistics in float.
 ///
@@ -102,8 +104,9 @@ class SyncBatchNormImpl
 ///   together have only one value per channel. On a GPU, where this check would
 ///   stall the host, an input that does not fit throws on its own rank, and the
 ///   other ranks ignore it. No error makes other ranks wait. Also throws in a
-///   backward pass with create_graph, and in training mode within a `Join` or
-///   in a replica of a `dp::DataParallel` if the group has several ranks.
+///   backward pass with create_graph, and in training mode within a `Join`
+///   without throw_on_early_termination or in a replica of a
+///   `dp::DataParallel`, if the group has several ranks.
 ///
 /// A batch that is empty on every rank does not change the running statistics;
 /// on GPUs it is not supported.
@@ -129,7 +132,8 @@ TORCH_MODULE(SyncBatchNorm);
 /// the layer. Declare the member as `ddp::SyncBatchNorm` instead, which also
 /// works in a single process.
 ///
-/// @param group  the ranks; null for all ranks.
+/// @param group  the ranks. Null: those of the `DistributedDataParallel` that
+///   wraps the module, or else all ranks.
 /// @returns the number of replaced layers.
 /// @throws c10::Error if `module` is a batch norm itself, or a class has one as
 ///   a data member. Nothing is changed then.

@@ -66,10 +66,10 @@ struct ZeroRedundancyOptimizerOptions {
 /// depends on where its threads divide a tensor.
 ///
 /// The gradients must be the same on all ranks, as `DistributedDataParallel`
-/// makes them. Functions over all gradients therefore work unchanged on
-/// `parameters()` or `param_groups()`, which hold all parameters:
-/// `clip_grad_norm_`, `GradScaler`, zero_grad(). Set options in
-/// `param_groups()` too, as schedulers do; the next step uses them.
+/// makes them. `param_groups()` holds all parameters, so `GradScaler` and
+/// zero_grad() work unchanged. LibTorch's `parameters()` returns only the first
+/// group: give `clip_grad_norm_` the model's parameters. Set options in
+/// `param_groups()`, as schedulers do; the next step uses them.
 ///
 /// A step sends the bytes of the parameters once, by broadcasts of the stepped
 /// parameters. Large parameters are sent from their own memory, small ones
@@ -118,7 +118,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   /// Creates the optimizer over some of the parameters, always of one class and
-  /// with the same defaults. Gets as many groups as the constructor; some may
+  /// with the same defaults. The constructor, `consolidate`, `make_whole` and
+  /// `take` call it with one group for each group of this optimizer; some may
   /// be empty.
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
@@ -130,7 +131,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   listed twice, they lie on several devices, the factory makes none or an
   ///   LBFGS (which steps all parameters together), the partition does not
   ///   support the optimizer or the parameters, or there is no process group
-  ///   although WORLD_SIZE is above 1.
+  ///   although WORLD_SIZE is above 1. If the factory fails on one rank only,
+  ///   the constructors of the other ranks return.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
@@ -149,7 +151,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Adds a group. Replaces LibTorch's function of this name; call it on every
-  /// rank. Throws as the constructor.
+  /// rank. The parameters of the other groups keep their ranks and their state.
+  /// Throws as the constructor.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Gathers the whole state. Collective.
@@ -163,8 +166,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
 
   /// Creates an optimizer over all parameters with the options of the present
-  /// groups, without state. To load a saved state, `torch::load` into it and
-  /// pass it to `take`.
+  /// groups and the state of a new optimizer. To load a saved state,
+  /// `torch::load` into it and pass it to `take`.
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
   /// Copies the options and this rank's part of the state from an optimizer

@@ -18,10 +18,11 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 /// buffers stay valid.
 ///
 /// It is called on every rank at the end of each reduced backward pass, after
-/// the gradients have been exchanged, on the thread of `backward()`, without
-/// gradient recording. It may communicate over `group`, the ranks of the model,
-/// and has to wait for work that it starts. Its exception is thrown by this
-/// rank's `backward()`; the next pass fails on all ranks.
+/// the gradients have been exchanged, on the thread that ends the pass (with
+/// GPUs mostly one of autograd's), without gradient recording. It may
+/// communicate over `group`, the ranks of the model, and has to wait for work
+/// that it starts. Its exception is thrown by this rank's `backward()`; the
+/// next pass fails on all ranks.
 ///
 /// `buffers` does not contain ignored buffers. The function is not called for a
 /// module without buffers, or if the model has only one rank.

@@ -47,7 +47,8 @@ struct DistributedDataParallelOptions {
   /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;
-  /// Replaces that copy by another function, such as `average_buffers`.
+  /// Replaces that copy by another function, such as `average_buffers`. Needs
+  /// broadcast_buffers.
   TORCH_ARG(BufferHook, buffer_hook) = nullptr;
   /// Copies rank 0's parameters and buffers when the module is wrapped. False:
   /// each rank keeps its own, which have to be equal already (a checkpoint that
@@ -64,8 +65,9 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
   /// Keeps every `.grad` at one address: the same part of its bucket in every
   /// step. The next backward pass then overwrites a gradient that the program
-  /// has kept. Without this option it does not: a bucket with a kept gradient
-  /// gets new memory. In both cases `.grad` is memory of its bucket, nothing is
+  /// has kept. Without this option a gradient that the program has kept, and
+  /// that `.grad` no longer holds, keeps its values: its bucket gets new
+  /// memory. In both cases `.grad` is memory of its bucket, nothing is
   /// copied back, and LibTorch's optimizers, both kinds of zero_grad and
   /// clip_grad_norm_ work.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
@@ -74,7 +76,9 @@ struct DistributedDataParallelOptions {
   /// per step. A parameter that no rank used keeps its `.grad`. From the second
   /// pass on, buckets do not wait for parameters that the graph of the pass
   /// does not reach. If a nested backward pass brings the gradient of one of
-  /// these, and none has before, that is an error with its name on every rank.
+  /// these, and none has before, that is an error with its name on every rank;
+  /// on GPUs other ranks get an error without the name by a later pass. At most
+  /// one of this option, find_unused_on_demand and static_graph may be true.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// The same for programs that seldom have unused parameters: passes with all
   /// gradients cost nothing more, and buckets follow the order in which
@@ -89,7 +93,8 @@ struct DistributedDataParallelOptions {
   /// parameters have none. Later passes neither wait for these nor look for
   /// them. Ranks may leave out different parameters. A parameter that no rank
   /// has used keeps its `.grad` and is never sent.
-  /// A pass that differs is an error on every rank, with the names; so make no
+  /// A pass that differs is an error on every rank, with the names; on GPUs
+  /// other ranks get an error without the names by a later pass. So make no
   /// passes of other kinds in between. Parameters that train in the first pass
   /// may be frozen and train again later.
   TORCH_ARG(bool, static_graph) = false;

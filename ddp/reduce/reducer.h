@@ -18,8 +18,9 @@ class ReducerImpl;
 
 /// Averages gradients over ranks while the backward pass still runs.
 ///
-/// As soon as autograd has a gradient, it is divided by the number of ranks and
-/// copied into its bucket. A full bucket is all-reduced at once, in the same
+/// As soon as autograd has accumulated a gradient, `.grad` is divided by the
+/// number of ranks and copied into its bucket, with what local passes have left
+/// in it. A full bucket is all-reduced at once, in the same
 /// order on every rank, and the end of the backward pass waits for all buckets.
 /// When `backward()` returns, every `.grad` holds the average.
 ///
@@ -67,12 +68,17 @@ class ReducerImpl;
 ///
 /// Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data
 /// Parallel Training", VLDB 2020; c10d::Reducer. Unlike c10d::Reducer, it turns
-/// a missing gradient into an error of the same backward pass, on every rank.
+/// a missing gradient into an error of the same backward pass, on every rank;
+/// on GPUs the other ranks get the error by a later pass or by
+/// `destroy_process_group`.
 class Reducer {
  public:
+  /// Makes a reducer. Does not communicate: the ranks' parameters are neither
+  /// compared nor copied.
   /// @param parameters  leaves that require a gradient, each tensor once, in
   ///   the same order on all ranks.
-  /// @param group  the ranks; has to live at least as long as a step.
+  /// @param group  not null: the ranks, for example `ddp::process_group()`. Has
+  ///   to live at least as long as a step.
   /// @param options  the reducer uses the sizes of buckets, the view, the
   ///   exchange, find_unused_parameters, find_unused_on_demand and
   ///   static_graph.
@@ -107,9 +113,10 @@ class Reducer {
 
   /// Sets an action that runs in every reduced pass, on every rank, after the
   /// gradients have been exchanged; for other data that ranks share once per
-  /// step. It may communicate, and must not call this reducer. It runs on the
-  /// thread of `backward()`, with gradient recording off, also in a pass that
-  /// then throws for a missing gradient. Its exception is thrown by this rank's
+  /// step. It may communicate, and must not call this reducer. It runs before
+  /// `backward()` returns, on the thread that ends the pass (with GPUs mostly
+  /// one of autograd's), with gradient recording off, also in a pass that then
+  /// throws for a missing gradient. Its exception is thrown by this rank's
   /// `backward()`; the next pass fails on all ranks.
   void on_pass(std::function<void()> action);
 
@@ -128,7 +135,8 @@ class Reducer {
   void shadow_pass(int ranks);
 
   /// Restarts the comparison of the ranks' steps: parameters have been set to
-  /// the same values on all ranks. Called on all ranks, between passes.
+  /// the same values on all ranks, but not after the same number of steps.
+  /// Called on all ranks, between passes.
   void forget_steps();
 
   /// Makes later backward passes of watched tensors local, so that the reducer

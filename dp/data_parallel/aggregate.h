@@ -45,7 +45,8 @@ torch::Tensor sum(const Parts& parts);
 
 /// Returns the mean of the parts, weighted by the number of their samples. If
 /// each part is the mean loss of its rows, the result is the mean loss of the
-/// whole batch, however the batch was split.
+/// whole batch, however the batch was split. A single part is returned as it
+/// is. Several parts without any sample have the mean NaN.
 /// @throws c10::Error if the sizes differ, or if the dtype is integral.
 torch::Tensor mean(const Parts& parts);
 

@@ -220,8 +220,9 @@ class DataParallelImpl : public DataParallelBase {
 ///   cannot be cloned or contains a wrapper; if the inputs differ in their
 ///   number of rows; or if the results cannot be combined. If a replica throws,
 ///   the other replicas finish first. Then the exception of the first failed
-///   replica is rethrown with, for example, "(replica 1 of 2 on cuda:1)" added;
-///   replicas count from 0. The next forward works.
+///   replica is thrown as a c10::Error with, for example, "(replica 1 of 2 on
+///   cuda:1)" added; replicas count from 0. An exception of another type is
+///   nested in it (std::nested_exception). The next forward works.
 ///
 /// Thread contract: one thread per model. With two devices or more, a forward
 /// during another forward (from a second thread or from the module's own

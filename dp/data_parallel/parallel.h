@@ -78,7 +78,8 @@ auto forward_with(Module& module, const Input& input) {
 /// @param dim  negative values count from the end.
 /// @returns the parts, that of the first device first, with the chunk sizes of
 ///   torch::chunk. There are fewer parts than devices if there are fewer rows,
-///   and one part if there is no tensor.
+///   and one part, on the first device, if there is no tensor or no row. An
+///   undefined tensor stays undefined in each part.
 /// @throws c10::Error if tensors differ in their number of rows or have no
 ///   dimension `dim`, if there is no device, or if a device does not exist or
 ///   is named twice (except the CPU).
@@ -172,8 +173,10 @@ std::vector<torch::nn::ModuleHolder<M>> replicate(
 ///   inputs.
 /// @returns the result of each module, on the device on which it was computed.
 /// @throws c10::Error if the numbers of modules, inputs and devices do not
-///   match. If a forward throws, the other forwards finish first; then the
-///   exception of the first failed module is rethrown.
+///   match. If a forward throws, the other forwards finish first. Then the
+///   exception of the first failed module is thrown as a c10::Error with, for
+///   example, "(replica 1 of 2 on cuda:1)" added; an exception of another type
+///   is nested in it (std::nested_exception).
 ///
 /// Example, a forward with all four functions:
 /// @code

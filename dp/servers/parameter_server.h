@@ -104,7 +104,9 @@ struct ParameterServerOptions {
   TORCH_ARG(int64_t, checkpoint_every) = 0;
   /// Servers only: resumes from these files, or starts from the beginning if
   /// there are none. It is an error if the servers' files belong to different
-  /// trainings. Synchronous servers resume from the newest update that all of
+  /// trainings, or if the number of servers, the trained parameters or the
+  /// optimizer's class have changed; the mode and the number of workers may
+  /// change. Synchronous servers resume from the newest update that all of
   /// them have saved. Updates are counted from that number, so after its first
   /// pull a worker's `version()` is the number of steps of the whole training.
   TORCH_ARG(bool, resume) = false;
@@ -119,7 +121,7 @@ struct ParameterServerOptions {
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
   /// Rank and world size, for use with `store`. Unset: those of
-  /// `ddp::init_process_group`.
+  /// `ddp::init_process_group`, which has to come first.
   TORCH_ARG(std::optional<ddp::WorkerEnv>, worker_env) = std::nullopt;
   /// The store through which the ranks find each other, for use with
   /// `worker_env`. Null: `ddp::store()`.
@@ -237,7 +239,8 @@ class ParameterClient {
   /// the update that contains this worker's last push. Asynchronous: blocks
   /// while more workers compute than the staleness bound allows. Call `pull`
   /// only when the gradients of these parameters are computed next, because
-  /// other workers may wait for them. If asynchronous, parts of the parameters
+  /// other workers may wait for them. A second pull replaces the first one. If
+  /// asynchronous, parts of the parameters
   /// may contain later updates than `version()` reports.
   void pull();
 
@@ -253,8 +256,8 @@ class ParameterClient {
 
   /// Announces that this worker makes no further push, blocks until all workers
   /// have finished or are lost, and copies the final parameters to the module.
-  /// They are the same on every worker. Afterwards `pull`, `push` and `finish`
-  /// throw.
+  /// They are the same on every worker. The last pull need not have a push.
+  /// Afterwards `pull`, `push` and `finish` throw.
   void finish();
 
   /// Returns this worker's number in [0, workers()), for example for a sampler.

@@ -9,8 +9,10 @@
 // too.
 namespace ddp {
 
-/// Names of the variables that ddprun and torchrun set for every worker. Only
-/// ddprun sets the last three.
+/// Names of the variables that ddprun and torchrun set for every worker.
+/// kTimerFile is set only with TORCHELASTIC_ENABLE_FILE_TIMER=1. Only ddprun
+/// sets the last three: kProgressFile with --hang-timeout, kStopFile with
+/// --on-preempt, kEndsFile for more than one worker.
 namespace env {
 inline constexpr const char* kRank = "RANK";
 inline constexpr const char* kWorldSize = "WORLD_SIZE";
@@ -59,8 +61,9 @@ struct WorkerEnv {
   bool use_agent_store = false;
   bool launched = false;  ///< started by a launcher or a scheduler
 
-  /// Reads and checks the variables. RANK and WORLD_SIZE need each other; more
-  /// than one rank also needs MASTER_ADDR and MASTER_PORT. LOCAL_RANK defaults
+  /// Reads and checks the variables. RANK needs WORLD_SIZE, and WORLD_SIZE
+  /// needs RANK unless a task of srun or mpirun has it from its job. More than
+  /// one rank also needs MASTER_ADDR and MASTER_PORT. LOCAL_RANK defaults
   /// to RANK modulo LOCAL_WORLD_SIZE, and LOCAL_WORLD_SIZE to WORLD_SIZE. May
   /// run on any thread while no thread changes the environment.
   ///
