@@ -12,7 +12,9 @@ namespace ddp {
 
 /// Uses one exchange for the first backward passes and another one afterwards.
 /// For compressions that would harm the beginning of a training, and for local
-/// SGD, which averages gradients at first and parameters later.
+/// SGD, which averages gradients at first and parameters later. If an exchange
+/// covers only some of the ranks, a `GradScaler` needs the group of all ranks
+/// (`GradScalerOptions::process_group`), so that all ranks skip the same steps.
 ///
 /// Example: PowerSGD after 1,000 steps (PyTorch's start_powerSGD_iter), and
 /// post-local SGD (PyTorch's post_localSGD_hook) within hosts or, with
