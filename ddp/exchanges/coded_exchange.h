@@ -30,8 +30,9 @@ namespace ddp {
 /// over ranks, of the largest share (gradient / ranks) in its block, plus 1/254
 /// of the largest mean in its block.
 ///
-/// Complex gradients are encoded as pairs of real numbers. Elements that are
-/// not finite on one rank are not finite in the result on all ranks. Sparse
+/// Complex gradients are encoded as pairs of real numbers. With
+/// `NarrowCode` and `QuantizedCode`, elements that are not finite on one rank
+/// are not finite in the result on all ranks. Sparse
 /// gradients are not supported.
 ///
 /// Example: 8 bits, then bfloat16.

@@ -27,7 +27,8 @@ namespace ddp {
 ///
 /// Gradient clipping after `backward()` has no effect, because the parameters
 /// have been stepped; this cannot be detected. `GradScaler::step` with this
-/// optimizer throws. For both, step after `backward()` instead.
+/// optimizer throws, unless the scaler is disabled: the optimizer then steps
+/// twice. For both, step after `backward()` instead.
 ///
 /// Differences to a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or

@@ -70,7 +70,8 @@ class Joinable {
   /// Device for tensors of the group's collectives.
   virtual c10::Device join_device() const = 0;
 
-  /// Returns why this object cannot join with these options, or "".
+  /// Returns why this object cannot join with these options, or "". A Join with
+  /// throw_on_early_termination does not ask.
   virtual std::string refuses_join(const JoinOptions& /*options*/) const {
     return "";
   }
@@ -98,7 +99,8 @@ struct JoinOptions {
   /// an epoch has the same weight. False: divide by the number of ranks that
   /// still have inputs. False is refused for an exchange among some of the
   /// ranks (`SwitchExchange`), because these ranks do not know how many of them
-  /// have inputs; use a `WeightedMean` there.
+  /// have inputs; use a `WeightedMean` there. With throw_on_early_termination
+  /// it is not refused.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
   /// The first rank without inputs ends the loop on all ranks. Each rank gets
   /// an error that names this rank; the other ranks get the error in their next
@@ -116,8 +118,10 @@ struct JoinOptions {
 /// The constructor and `finish` are collective. In between, each reduced
 /// backward pass begins with an all-gather of one number, and the host waits
 /// for it, also on a GPU. Forwards, passes under a `NoSyncGuard` and evaluation
-/// cost nothing; ranks may differ in them. Buffers are broadcast from the
-/// highest rank that has inputs.
+/// cost nothing; ranks may differ in them. With throw_on_early_termination each
+/// forward with gradient recording makes the all-gather instead, also under a
+/// `NoSyncGuard`, so all ranks need the same number of these forwards. Buffers
+/// are broadcast from the highest rank that has inputs.
 ///
 /// The optimizer of a rank without inputs does not step, so its momentum would
 /// differ afterwards. Pass the step to `finish`, which runs it after each pass,
@@ -145,7 +149,8 @@ struct JoinOptions {
 ///
 /// @throws c10::Error on every rank if the ranks pass different joinables or
 ///   options, if a joinable is in another Join, has another group than the
-///   first one or refuses to join, or if ranks announce different joinables.
+///   first one or (without throw_on_early_termination) refuses to join, or if
+///   ranks announce different joinables.
 ///
 /// The joinables must outlive the Join. If the Join is destroyed without
 /// `finish` (an exception), it releases them and does not communicate.
@@ -181,8 +186,8 @@ class Join {
   void finish(const std::function<void()>& after_turn = {});
 
   const JoinOptions& options() const { return options_; }
-  /// The ranks of this Join; null if there are no other ranks, or after
-  /// `finish`.
+  /// The ranks of this Join; null if there are no other ranks, with
+  /// enable(false), or after `finish`.
   const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
   /// Returns true if this thread is inside a Join (between its constructor and
   /// its end) that lets ranks continue without inputs.

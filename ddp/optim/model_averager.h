@@ -130,7 +130,8 @@ class ModelAverager {
  public:
   /// @param parameters  only for an outer optimizer: the parameters that will
   ///   be averaged, before the first step. The averager keeps a copy of each
-  ///   parameter that requires a gradient, and a momentum of the same size.
+  ///   parameter that requires a gradient and, if the outer optimizer has a
+  ///   momentum, a momentum of the same size.
   /// @throws c10::Error if there is no level, the periods are not positive and
   ///   ascending, a group has fewer ranks than the group before it,
   ///   warmup_steps is negative, the outer optimizer has a warm-up or no
@@ -145,7 +146,9 @@ class ModelAverager {
   ///   averaged, in place.
   /// @throws c10::Error if a rank has left, if the outer optimizer was made for
   ///   another number of parameters, and in a `Join` if the last pass was not
-  ///   reduced or a rank without inputs has no function.
+  ///   reduced or a rank without inputs has no function. With NCCL the call
+  ///   only queues the averaging: the next collective of the group throws for a
+  ///   rank that leaves later, and the parameters are then undefined.
   bool average_parameters(const std::vector<at::Tensor>& parameters);
 
   /// Returns the number of calls of `average_parameters` so far.

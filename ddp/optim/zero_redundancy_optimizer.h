@@ -146,7 +146,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @returns the closure's loss; undefined without a closure.
   /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
   ///   gradient); a group of the job is then aborted, so that the other ranks
-  ///   fail at once. With ZeroPartition::bucket a sparse gradient throws on
+  ///   fail at once, with NCCL in their next collective. With
+  ///   ZeroPartition::bucket a sparse gradient throws on
   ///   every rank, and the group stays usable.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
@@ -173,7 +174,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// Copies the options and this rank's part of the state from an optimizer
   /// over all parameters, which any number of ranks may have saved. Pass the
   /// same optimizer on every rank. Not collective.
-  /// @throws c10::Error if it has other groups or is of another class, or with
+  /// @throws c10::Error if it has other groups or options of another class (a
+  ///   fused optimizer has those of the plain one), or with
   ///   ZeroPartition::bucket if a state has another shape than its parameter.
   void take(const torch::optim::Optimizer& whole);
 

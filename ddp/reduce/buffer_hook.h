@@ -21,11 +21,13 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 /// the gradients have been exchanged, on the thread that ends the pass (with
 /// GPUs mostly one of autograd's), without gradient recording. It may
 /// communicate over `group`, the ranks of the model, and has to wait for work
-/// that it starts. Its exception is thrown by this rank's `backward()`; the
-/// next pass fails on all ranks.
+/// that it starts. Its exception is thrown by this
+/// rank's `backward()`. The next pass fails on all ranks; on GPUs it fails on
+/// this rank, and the other ranks get an error by a later pass.
 ///
 /// `buffers` does not contain ignored buffers. The function is not called for a
-/// module without buffers, or if the model has only one rank.
+/// module without buffers, or if the model has only one rank and no exchange of
+/// the program.
 using BufferHook =
     std::function<void(c10d::Backend& group, const NamedBuffers& buffers)>;
 

@@ -18,10 +18,12 @@ class ReducerImpl;
 
 /// Averages gradients over ranks while the backward pass still runs.
 ///
-/// As soon as autograd has accumulated a gradient, `.grad` is divided by the
-/// number of ranks and copied into its bucket, with what local passes have left
-/// in it. A full bucket is all-reduced at once, in the same
-/// order on every rank, and the end of the backward pass waits for all buckets.
+/// On the CPU, `.grad` is divided by the number of ranks and copied into its
+/// bucket as soon as autograd has accumulated the gradient, with what local
+/// passes have left in it. On a GPU the gradients of a bucket are copied and
+/// divided together, when the last of them has come. A full bucket is
+/// all-reduced at once, in the same order on every rank, and the end of the
+/// backward pass waits for all buckets.
 /// When `backward()` returns, every `.grad` holds the average.
 ///
 /// Most programs use it through `DistributedDataParallel`. Alone it serves a
@@ -35,8 +37,9 @@ class ReducerImpl;
 /// @endcode
 ///
 /// `.grad` is then memory of its bucket; nothing is copied back. If the program
-/// still holds a gradient when the next pass begins, though `.grad` has let it
-/// go, the gradient keeps its values and the bucket gets new memory.
+/// (without gradient_as_bucket_view) still holds a gradient when the next pass
+/// begins, though `.grad` has let it go, the gradient keeps its values and the
+/// bucket gets new memory.
 ///
 /// The first reduced pass only records the order in which gradients come. At
 /// its end rank 0 plans the buckets by its own order and broadcasts the plan;
@@ -56,12 +59,13 @@ class ReducerImpl;
 ///
 /// The n-th pass of a rank is averaged with the n-th pass of the others. If
 /// ranks diverge (one has made an additional pass, has left out an optimizer
-/// step, or trains other parameters), the next pass at the latest throws on all
-/// ranks, and only a new Reducer helps. Steps are compared by a few values of
-/// the parameters on the CPU. On GPUs they are not compared, because reading
-/// them would stall the host; a `DesyncGuard` compares them. Different frozen
-/// parameters are detected on GPUs one pass later or, if the host is further
-/// ahead of the GPU, when the GPU has caught up (printing the loss is enough).
+/// step, or trains other parameters), on the CPU the next pass at the latest
+/// throws on all ranks, and only a new Reducer helps. Steps are compared by a
+/// few values of the parameters on the CPU. On GPUs they are not compared,
+/// because reading them would stall the host; a `DesyncGuard` compares them.
+/// Different frozen parameters are detected on GPUs one pass later or, if the
+/// host is further ahead of the GPU, when the GPU has caught up (printing the
+/// loss is enough).
 ///
 /// Thread contract: one thread per group; see `DistributedDataParallel`. `arm`
 /// and `watch` are called on one thread. Hooks may run on autograd's threads.
@@ -94,9 +98,12 @@ class Reducer {
 
   /// Makes the next backward pass a reduced one if it accumulates. A pass that
   /// neither accumulates nor reaches a watched tensor does not count.
-  /// @throws c10::Error if an exception has left the previous pass, or if the
-  ///   ranks have diverged. In the first case it communicates: the other ranks
-  ///   wait in that pass, and get the same error.
+  /// @throws c10::Error if an exception has left the previous pass before its
+  ///   end, or if the ranks have diverged. In the first case it completes that
+  ///   pass with the other ranks, unless the exception has closed the group
+  ///   (see `Exchange`). On the CPU the other ranks wait in that pass and get
+  ///   the same error; on GPUs they get an error by a later pass or by
+  ///   `destroy_process_group`.
   void arm();
 
   /// Undoes `arm`.
@@ -104,7 +111,8 @@ class Reducer {
 
   /// Disables a warning about local passes: if no pass has been reduced yet,
   /// rank 0 warns once when a parameter has changed 25 times between passes of
-  /// this rank alone.
+  /// this rank alone. On a GPU a change is noticed by the parameter's version,
+  /// which not every optimizer changes.
   void expect_local_passes();
 
   /// Makes a backward pass a reduced one if it starts from `output` (or from a
@@ -117,7 +125,8 @@ class Reducer {
   /// `backward()` returns, on the thread that ends the pass (with GPUs mostly
   /// one of autograd's), with gradient recording off, also in a pass that then
   /// throws for a missing gradient. Its exception is thrown by this rank's
-  /// `backward()`; the next pass fails on all ranks.
+  /// `backward()`. The next pass fails on all ranks; on GPUs it fails on this
+  /// rank, and the other ranks get an error by a later pass.
   void on_pass(std::function<void()> action);
 
   /// Sets a function that returns how many ranks a pass averages over. It is
@@ -126,10 +135,12 @@ class Reducer {
   /// the size of the group.
   void mean_over(std::function<int()> ranks);
 
-  /// Completes a pass of the other ranks without gradients of this one. Takes
-  /// as long as their pass: one of them has to be in `backward()`, or on its
-  /// way there. Every `.grad` becomes the average, as in a pass of this rank;
-  /// its previous value is dropped. `join.h` knows when to call it.
+  /// Completes a pass of the other ranks without gradients of this one. On the
+  /// CPU the call takes as long as their pass: one of them has to be in
+  /// `backward()`, or on its way there. Every `.grad` becomes the average, as
+  /// in a pass of this rank; its previous value is dropped. The `.grad` of a
+  /// parameter that is frozen, or that no rank has used, is undefined
+  /// afterwards. `join.h` knows when to call it.
   /// @param ranks  number of ranks that the others average over.
   /// @throws c10::Error as `backward()` does.
   void shadow_pass(int ranks);
@@ -139,8 +150,9 @@ class Reducer {
   /// Called on all ranks, between passes.
   void forget_steps();
 
-  /// Makes later backward passes of watched tensors local, so that the reducer
-  /// may be destroyed before them. Without this call they throw.
+  /// Lets the reducer be destroyed before backward passes of watched tensors.
+  /// After its destruction these passes are local; without this call they
+  /// throw.
   void release();
 
   /// Averages over the ranks of another group from now on. Everything restarts

@@ -84,7 +84,8 @@ struct TraceEvent {
 class Profiler {
  public:
   /// Starts the profiler. The first form uses `local_device()`. On a GPU,
-  /// kernels are recorded, too, and count as computation.
+  /// kernels are recorded, too: those of NCCL count as communication, all
+  /// others as computation.
   Profiler();
   explicit Profiler(c10::Device device);
   /// Stops the profiler if it still runs.

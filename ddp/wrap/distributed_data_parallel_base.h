@@ -41,7 +41,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// their modules and, unless init_sync is off, copy the parameters and
   /// buffers of the new group's rank 0. The buckets are planned again. Objects
   /// that refer to the wrapper (a container, an optimizer, a guard) stay valid.
-  /// The backward pass of an earlier forward averages over the new ranks.
+  /// The backward pass of an earlier forward averages over the new ranks; it
+  /// stays local if the model had one rank and no exchange in that forward.
   ///
   /// Collective over the new group only; call it between backward passes. Ranks
   /// outside the new group do not call it. A rank that has no wrapper yet wraps
@@ -117,8 +118,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::optional<c10::ScalarType> input_dtype() const {
     return options_.mixed_precision().param_dtype();
   }
-  /// Activates the low-precision parameters for one forward; returns null if
-  /// the parameters are used in their own dtype.
+  /// Activates the low-precision parameters for one forward; returns null
+  /// without a param_dtype.
   std::unique_ptr<detail::CastScope> cast_parameters() const;
 
  private:

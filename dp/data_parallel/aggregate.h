@@ -12,7 +12,7 @@ namespace dp {
 /// The tensors that the replicas returned at one position of their results, for
 /// example in the second element of a tuple.
 struct Parts {
-  /// One per replica, on the output device.
+  /// One for each replica that computed, on the output device.
   std::vector<torch::Tensor> tensors;
   /// Number of rows of the first input tensor that each replica processed. 0 if
   /// the inputs contain no tensor.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,9 +11,6 @@
 namespace launcher {
 
 class EventLoop;
-
-/// Queries the name service for a host.
-using NameService = std::function<NameAnswer(const std::string& host)>;
 
 /// Makes the rendezvous that the options ask for.
 ///

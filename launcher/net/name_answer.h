@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,10 @@ struct NameAnswer {
   std::vector<std::string> addresses{};
 };
 
-/// Queries the name service. Blocks until it answers.
+/// Queries a name service for a host.
+using NameService = std::function<NameAnswer(const std::string& host)>;
+
+/// Queries this machine's name service. Blocks until it answers.
 NameAnswer ask_name_service(const std::string& host);
 
 /// Converts an answer to text for another process, and back.

@@ -21,7 +21,7 @@ struct NameQuestion {
   std::string option;      ///< option that names the host
   bool is_awaited = true;  ///< see judge()
   RendezvousTimeouts timeouts{};
-  std::function<NameAnswer(const std::string& host)> ask = ask_name_service;
+  NameService ask = ask_name_service;
 };
 
 /// Looks up a host name in a process of its own, so a name service that does
