@@ -48,8 +48,9 @@ enum class CheckpointScope { common, per_rank };
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Peak of host memory: every rank holds the whole file while it
 /// loads, rank 0 while it saves. A file from Python with the same entries loads
-/// too, in any format of torch.save: either each value equals the saved one, or
-/// the load throws.
+/// too, in any format of torch.save. Its floating-point tensors are converted
+/// to the dtype of the model; every other value equals the saved one, or the
+/// load throws.
 ///
 /// Models, samplers and exchanges are shared; optimizers, scalers, averagers
 /// and variables must outlive the Checkpoint. Not thread-safe.
@@ -193,9 +194,9 @@ class Checkpoint {
   /// Reads the file on every rank and restores the models, the optimizers, the
   /// samplers, the scalers, the rank's random generators, `epoch()` and
   /// `step()`. The file must have all entries of the Checkpoint, and may have
-  /// more. A bare state dict restores only the model of the constructor. The
-  /// random states keep their values if the file has none that `save` wrote, or
-  /// has them for another number of ranks.
+  /// more. A bare state dict loads as the entry "model"; a Checkpoint with
+  /// other entries refuses it. The random states keep their values if the file
+  /// has none that `save` wrote, or has them for another number of ranks.
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// @throws c10::Error on every rank if any rank finds the file missing,

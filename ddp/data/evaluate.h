@@ -24,8 +24,9 @@ namespace ddp {
 ///   gradient recording. The number of calls differs between ranks, so it must
 ///   not communicate (the forward of `DistributedDataParallel` does not).
 /// @param group  null: all ranks.
-/// @returns a tensor with `count` rows, on the device of the results; on a rank
-///   without samples on the CPU, or with NCCL on the rank's GPU.
+/// @returns a tensor with `count` rows, on the device of the results. On a rank
+///   without samples the tensor is on the CPU, or with NCCL on the rank's GPU;
+///   if `count` is 0, on the CPU.
 /// @throws the exception of `results` on its own rank; the other ranks throw
 ///   c10::Error with this rank and its reason. c10::Error on every rank if the
 ///   rows do not fit together, or if a rank has left.

@@ -22,9 +22,10 @@ struct DesyncGuardOptions {
   TORCH_ARG(bool, values) = true;
   /// A group of the same ranks that is used only for the comparison
   /// (`ddp::new_group`). With a channel, the number of collectives that each
-  /// rank has started in the model's group is compared too. An additional
-  /// collective on one rank is then found before it pairs with another
-  /// collective.
+  /// rank has started in the model's group is compared too. A comparison then
+  /// finds an additional collective on one rank before it pairs with another
+  /// collective. A rank that waits for that collective first does not reach the
+  /// comparison: the ranks then wait until a time-out.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, channel) = nullptr;
 };
 

@@ -89,7 +89,9 @@ struct GradientBucket {
 ///   - First exception in the pass, from `finish`: this rank completes the rest
 ///     of the pass with the other ranks, so that they do not wait. The group
 ///     stays open. If this rank makes another pass nevertheless, that pass
-///     fails on all ranks with the reason.
+///     fails on all ranks with the reason; on GPUs it fails on this rank, and
+///     the other ranks get an error by a later pass or by
+///     `destroy_process_group`.
 ///   - Second exception in the pass, or any from `start`: the pass ends at
 ///     once. A group of the job is closed on this rank, and the other ranks see
 ///     it as if this rank had left (see `ddp::init_process_group`). In another
@@ -136,9 +138,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   /// Returns the factor that gradients are multiplied by when they are copied
-  /// into the bucket (in the same pass over memory): 1 / ranks for a mean that
-  /// is computed from sums (the default), 1 if the exchange divides by itself.
-  /// Called at the beginning of each pass.
+  /// into the bucket (on the CPU in the same pass over memory): 1 / ranks for a
+  /// mean that is computed from sums (the default), 1 if the exchange divides
+  /// by itself. Called at the beginning of each pass.
   virtual double scale(int ranks) const;
 
   /// Returns n if dense payloads are to be padded with zeros to a multiple of n
@@ -149,8 +151,9 @@ class Exchange {
 
   /// Returns true if `finish` leaves the plain sum over ranks in every element
   /// of a dense payload, whatever the other elements hold. The ranks then
-  /// report missing gradients in additional elements of the last bucket;
-  /// otherwise a small all-reduce carries the reports. Called once. Default:
+  /// report missing gradients in additional elements of the last bucket, if it
+  /// is dense and they need not look for unused parameters; otherwise a small
+  /// all-reduce carries the reports. Called once. Default:
   /// false.
   virtual bool sums_every_element() const;
 
@@ -182,10 +185,11 @@ class Exchange {
   /// result.
   virtual void finish(const GradientBucket& bucket) = 0;
 
-  /// Called if a pass ended before every started bucket was finished; no pass
-  /// follows. Release the works here: over Gloo a work that is still referenced
-  /// keeps the connections open, and another rank waits on them until its
-  /// time-out.
+  /// Called if an error ended a pass before every started bucket was finished;
+  /// no pass follows. Not called if the reducer is destroyed, or gets another
+  /// group, after an exception of the program has left the pass. Release the
+  /// works here: over Gloo a work that is still referenced keeps the
+  /// connections open, and another rank waits on them until its time-out.
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training, by name; empty for an

@@ -34,8 +34,9 @@ void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 ///   history.
 /// @throws c10::Error if the tensor is undefined, for the mean of integers, if
 ///   a rank has left or the group's time-out is over. With NCCL the function
-///   only queues the work: the next collective of the group throws for a rank
-///   that leaves later, and the result is then undefined.
+///   only queues the work of a tensor on a GPU: the next collective of the
+///   group throws for a rank that leaves later, and the result is then
+///   undefined.
 ///
 /// Example:
 /// @code
@@ -72,8 +73,9 @@ at::Tensor broadcast(const at::Tensor& tensor,
 ///
 /// @param tensor  dense; the same dtype on all ranks, and the same sizes except
 ///   for the first: the number of rows may differ between ranks and may be
-///   zero. An undefined tensor counts as zero rows. If it has no dimensions,
-///   the tensors of all ranks must have none.
+///   zero. An undefined tensor counts as zero rows. If a tensor has no
+///   dimensions, those of all ranks must have none; an undefined one then
+///   counts as 0.
 /// @param group  null: all ranks.
 /// @returns new tensors without autograd history, on the device of `tensor`;
 ///   they are undefined if the tensors of all ranks are.

@@ -31,7 +31,8 @@ struct ProcessGroupOptions {
   /// The device of this rank; with NCCL a GPU that LibTorch sees. Unset:
   /// `cuda:LOCAL_RANK` with NCCL, `cpu` with Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
-  /// Time limit of one collective; with Gloo, exceeding it throws c10::Error.
+  /// Time limit of one collective. With Gloo, exceeding it throws c10::Error; a
+  /// Work of a collective of the program throws std::runtime_error.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
   /// Time limit for the arrival of all ranks, and for connecting them.
   TORCH_ARG(std::chrono::milliseconds,
@@ -39,7 +40,8 @@ struct ProcessGroupOptions {
   /// Rank and addresses; not checked. Unset: read from the environment.
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
   /// The store for the rendezvous of the ranks. Without `worker_env` the
-  /// environment needs MASTER_ADDR and MASTER_PORT nevertheless. Null: a
+  /// environment describes the job all the same, of several ranks with
+  /// MASTER_ADDR and MASTER_PORT. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
@@ -169,8 +171,9 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 
 /// The store of the job, for key-value exchange of the program; its keys have
-/// their own prefix. `get` waits for a missing key up to `connect_timeout`, or
-/// up to the time limit of the program's own store. Once a rank has died or
+/// their own prefix. `get` waits for a missing key up to `connect_timeout`, up
+/// to the time limit of the program's own store, or five minutes for one rank
+/// without MASTER_ADDR. Once a rank has died or
 /// left because of an exception, waiting for a missing key throws c10::Error
 /// that names this rank.
 /// @throws c10::Error without a process group.

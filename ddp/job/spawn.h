@@ -34,8 +34,9 @@ struct RankFailure {
   std::chrono::steady_clock::time_point time;
 };
 
-/// Pure: describes the failure in one line, "rank 1 was ended by signal 11
-/// (Segmentation fault)". For an exception, the line contains its text.
+/// Pure: describes the failure, "rank 1 was ended by signal 11 (Segmentation
+/// fault)". For an exception, the description contains its text, which may have
+/// several lines.
 std::string describe(const RankFailure& failure);
 
 /// Thrown by `spawn` if a rank has failed. Its `what()` is
@@ -71,7 +72,8 @@ class SpawnError : public c10::Error {
 ///
 /// @param nprocs  std::nullopt: one process per GPU, or 1 without a GPU.
 /// @throws SpawnError for the rank that failed first. c10::Error if `nprocs` is
-///   below 1, if no process can be created, or if this process cannot be
+///   below 1, if no process can be created (std::system_error for the one that
+///   counts the GPUs), or if this process cannot be
 ///   forked: it has several threads (threads of OpenMP, CUDA and Gloo do not
 ///   survive a fork, so call this before the first tensor operation), has
 ///   opened a GPU, or ignores SIGCHLD.
@@ -115,7 +117,8 @@ class SpawnContext {
   SpawnContext& operator=(SpawnContext&&) noexcept;
 
   /// Waits until all ranks have ended, at most `timeout`. Returns true if they
-  /// have.
+  /// have. If a rank has failed, the function also waits for the others to
+  /// stop: up to `grace_period`, and ten seconds after SIGKILL.
   /// @throws SpawnError if a rank has failed, after the other ranks were
   ///   stopped.
   bool join(std::optional<std::chrono::milliseconds> timeout = std::nullopt);

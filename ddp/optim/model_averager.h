@@ -57,8 +57,8 @@ struct ModelAveragerOptions {
   /// The averaging levels. If the periods of several levels end with a step,
   /// only the last of these levels averages.
   TORCH_ARG(std::vector<AveragingLevel>, levels);
-  /// Number of steps before the first averaging, in which the program averages
-  /// gradients. Not negative.
+  /// Number of steps at the beginning in which this object averages no
+  /// parameters and the program averages gradients. Not negative.
   TORCH_ARG(int64_t, warmup_steps) = 0;
   /// The step from which periods are counted.
   TORCH_ARG(AveragingOrigin, origin) = AveragingOrigin::warmup_end;

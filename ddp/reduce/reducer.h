@@ -60,7 +60,8 @@ class ReducerImpl;
 /// The n-th pass of a rank is averaged with the n-th pass of the others. If
 /// ranks diverge (one has made an additional pass, has left out an optimizer
 /// step, or trains other parameters), on the CPU the next pass at the latest
-/// throws on all ranks, and only a new Reducer helps. Steps are compared by a
+/// throws on all ranks, and only a new Reducer or
+/// `change_group` helps. Steps are compared by a
 /// few values of the parameters on the CPU. On GPUs they are not compared,
 /// because reading them would stall the host; a `DesyncGuard` compares them.
 /// Different frozen parameters are detected on GPUs one pass later or, if the

@@ -27,15 +27,17 @@ class DataParallelBase : public torch::nn::Module {
  public:
   ~DataParallelBase() override;
 
-  /// Returns the devices of the replicas, each with its index. Empty if there
-  /// is no GPU: the wrapper then calls the module directly.
+  /// Returns the devices of the replicas; a GPU has its index. Empty if the
+  /// options name no device and there is no GPU: the wrapper then calls the
+  /// module directly.
   const std::vector<torch::Device>& devices() const;
   /// Returns the device of the results. This is the CPU if `devices()` is empty
   /// and no output device was set.
   torch::Device output_device() const;
 
-  /// Returns the bytes sent between the first device and each replica, one
-  /// entry per replica.
+  /// Returns the bytes of state, inputs, results and gradients of each replica,
+  /// one entry per replica. Inputs and results count also if they stay on their
+  /// device; with one device only inputs count.
   std::vector<ReplicaTraffic> traffic() const;
   /// Resets the counts of `traffic()` to 0.
   void reset_traffic();
@@ -153,7 +155,8 @@ class DataParallelImpl : public DataParallelBase {
 /// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
 /// same kinds of containers. Maps need keys that are integers, enums or
 /// strings. All other values are taken from replica 0. If the batch has fewer
-/// rows than there are devices, only the first devices compute. If there is no
+/// rows than there are devices, only the first devices compute, or those that
+/// `chunk_weights` prefers. If there is no
 /// row or no tensor, only the first device computes. With one device the module
 /// is called directly.
 ///
@@ -173,9 +176,10 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// Threads and streams: the replicas run concurrently, each on a persistent
 /// thread with the caller's grad mode, autocast state and current streams, and
-/// with the replica's device as the current device. A forward within a
-/// ddp::DistributedDataParallel with `mixed_precision` is an error. So is a
-/// ddp::SyncBatchNorm in the replicas if the world has several ranks. CPU
+/// with the replica's device as the current device. With two devices
+/// or more, a forward within a ddp::DistributedDataParallel whose
+/// `mixed_precision` has a param_dtype is an error. So is a ddp::SyncBatchNorm
+/// in training mode in the replicas if its group has several ranks. CPU
 /// replicas draw random numbers from LibTorch's single CPU generator in an
 /// unspecified order; a part of a CPU replica within
 /// ddp::checkpoint_activations must not draw random numbers. CPU replicas split
@@ -215,7 +219,8 @@ class DataParallelImpl : public DataParallelBase {
 /// Wrappers cannot be nested, because the inner wrapper of a replica would use
 /// the devices of the outer one. Wrap the outermost module once.
 ///
-/// @throws c10::Error if a device does not exist or is named twice; if the
+/// @throws c10::Error if a device does not exist or a GPU is named twice; if
+/// the
 ///   module is not on the first device; with two devices or more, if the module
 ///   cannot be cloned or contains a wrapper; if the inputs differ in their
 ///   number of rows; or if the results cannot be combined. If a replica throws,
