@@ -74,8 +74,7 @@ at::Tensor broadcast(const at::Tensor& tensor,
 /// @param tensor  dense; the same dtype on all ranks, and the same sizes except
 ///   for the first: the number of rows may differ between ranks and may be
 ///   zero. An undefined tensor counts as zero rows. If a tensor has no
-///   dimensions, those of all ranks must have none; an undefined one then
-///   counts as 0.
+///   dimensions, all ranks must have a tensor without dimensions.
 /// @param group  null: all ranks.
 /// @returns new tensors without autograd history, on the device of `tensor`;
 ///   they are undefined if the tensors of all ranks are.

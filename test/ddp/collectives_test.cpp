@@ -196,6 +196,11 @@ TEST_CASE("what ranks tell each other of their rows", "[collectives]") {
   CHECK(gather_error({none, none}).empty());
   CHECK(gather_error({none, failed, none, failed}) ==
         "rank 1: two\nlines; rank 3: two\nlines");
+  const auto number = detail::rows_spec(torch::ones({}));
+  CHECK(gather_error({number, number}).empty());
+  CHECK(gather_error({number, none}) ==
+        "Expected a tensor on every rank, because that of rank 0 has no "
+        "dimensions, but got an undefined one on rank 1");
 }
 
 /// A dataset of the samples 0, 1, 2, ..., each a tensor of one number.

@@ -101,6 +101,14 @@ std::string gather_error(const std::vector<RowsSpec>& ranks) {
              name_of(ranks[rank]) + " on rank " + std::to_string(rank);
     }
   }
+  const auto none = std::find_if(
+      ranks.begin(), ranks.end(), [](const auto& r) { return !r.has_tensor; });
+  if (first != nullptr && first->sizes.empty() && none != ranks.end()) {
+    return "Expected a tensor on every rank, because that of rank " +
+           std::to_string(first - ranks.data()) +
+           " has no dimensions, but got an undefined one on rank " +
+           std::to_string(none - ranks.begin());
+  }
   return "";
 }
 
