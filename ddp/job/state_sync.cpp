@@ -229,9 +229,6 @@ void verify_across_ranks(c10d::Backend& group,
               ". Build it in the same way on every rank");
 }
 
-namespace {
-
-/// Copies the parts of a flat tensor into the tensors that it was made of.
 void copy_pieces(const at::Tensor& flat,
                  const std::vector<at::Tensor>& tensors) {
   std::vector<int64_t> sizes;
@@ -249,8 +246,6 @@ void copy_pieces(const at::Tensor& flat,
   }
   at::_foreach_copy_(targets, pieces);
 }
-
-}  // namespace
 
 void broadcast_from(int source,
                     c10d::Backend& group,

@@ -72,6 +72,12 @@ void verify_across_ranks(c10d::Backend& group,
 std::vector<std::vector<at::Tensor>> by_dtype_and_device(
     const std::vector<at::Tensor>& tensors);
 
+/// Copies the parts of `flat`, which flatten_dense_tensors has made of
+/// `tensors` on another rank, into `tensors`. Autograd sees no change. Gradient
+/// recording must be off.
+void copy_pieces(const at::Tensor& flat,
+                 const std::vector<at::Tensor>& tensors);
+
 /// Copies the values of rank `source` into the other ranks' tensors, with few
 /// large messages per dtype and device. Collective. Runs without gradient
 /// recording and does not count as a modification for autograd, so that

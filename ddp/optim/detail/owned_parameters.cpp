@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/tensor_flatten.h>
 
+#include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/alias_without_view.h"
 
@@ -37,18 +38,6 @@ at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
     numel += param.numel();
   }
   return at::empty({numel}, first.options().requires_grad(false));
-}
-
-void unpack_message(const at::Tensor& flat, const OwnedParameters& message) {
-  if (is_large(message.params.front())) {
-    return;
-  }
-  const auto pieces =
-      torch::utils::unflatten_dense_tensors(flat, message.params);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    // variable_data() has its own version counter, so autograd sees no change.
-    message.params[i].variable_data().copy_(pieces[i]);
-  }
 }
 
 }  // namespace
@@ -87,8 +76,9 @@ void broadcast_from_owners(c10d::Backend& group,
          group,
          "broadcast of what rank " + std::to_string(messages[i].owner) +
              " has stepped");
-    if (messages[i].owner != group.getRank()) {
-      unpack_message(flat[i], messages[i]);
+    const auto& params = messages[i].params;
+    if (messages[i].owner != group.getRank() && !is_large(params.front())) {
+      copy_pieces(flat[i], params);
     }
   }
 }
