@@ -46,7 +46,8 @@ struct AutocastOptions {
 /// Thread contract: the state of autocast, the dtype, the nesting and the
 /// setting for copies belong to the thread, as with NoGradGuard. A thread that
 /// is started inside does not inherit them and needs a guard of its own.
-/// `dp::DataParallel` passes them to its replicas, autograd to its threads. The
+/// `dp::DataParallel` passes all but the nesting to its replicas; autograd
+/// passes the state and the dtype to its threads. The
 /// copies themselves belong to the process and are protected by a lock; if one
 /// thread drops them, the others make new ones. Destroy a guard on the thread
 /// that created it, in reverse order of creation.

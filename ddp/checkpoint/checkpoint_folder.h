@@ -47,8 +47,9 @@ struct CheckpointFolderOptions {
 /// Only rank 0 writes to the folder; every rank reads. Only one training at a
 /// time may write to a folder.
 ///
-/// Thread contract: one thread per rank; `save`, `load` and `wait` are
-/// collective over the ranks of the Checkpoint.
+/// Thread contract: one thread per rank. `save` and `load` are collective over
+/// the ranks of the Checkpoint, and `wait` over those of the last `save` or
+/// `load`.
 ///
 /// Example:
 /// @code
@@ -95,12 +96,13 @@ class CheckpointFolder {
 
   /// Loads the newest checkpoint that is valid on every rank. Skips invalid
   /// checkpoints (truncated, damaged, unreadable on a rank); rank 0 then prints
-  /// one warning.
+  /// one warning. First waits for a write in the background, as `wait` does.
   ///
   /// @returns false if rank 0 finds no checkpoint in the folder; nothing is
   ///   changed then.
   /// @throws c10::Error on every rank if there are checkpoints but none is
-  ///   valid, and if the newest valid one does not fit, as `Checkpoint::load`.
+  ///   valid, if the newest valid one does not fit, as `Checkpoint::load`, if
+  ///   rank 0 cannot read the folder, or as `wait`.
   bool load(Checkpoint& checkpoint);
 
   /// Waits, at most `timeout`, until the saved checkpoint is on the disk.

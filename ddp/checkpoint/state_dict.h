@@ -43,7 +43,7 @@ struct IncompatibleKeys {
 /// @returns the names that only one side has.
 /// @throws c10::Error if a shape or dtype does not fit or, if `strict`, a name
 ///   is missing or unknown to the module. The error lists all differences, and
-///   the module is unchanged.
+///   the module is unchanged. The tensors must be dense.
 ///
 /// Example:
 /// @code
@@ -79,10 +79,10 @@ void save_state_dict(const torch::nn::Module& module, const std::string& path);
 /// is executed.
 ///
 /// @returns the names that only one side has.
-/// @throws c10::Error that names the file if it is truncated, damaged, of
-///   another format, or does not fit the module, or if an entry of the state
-///   dict is no dense tensor (sparse, quantized, of a user-defined class). The
-///   module is then unchanged.
+/// @throws c10::Error that names the file if it cannot be read, is truncated,
+///   damaged, of another format, or does not fit the module, or if an entry of
+///   the state dict is no dense tensor (sparse, quantized, of a user-defined
+///   class). The module is then unchanged.
 IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});

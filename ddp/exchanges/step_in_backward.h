@@ -16,8 +16,9 @@ namespace ddp {
 /// Runs the optimizer's step inside `backward()`, one bucket at a time: while
 /// one bucket is being exchanged, the parameters of the previous bucket are
 /// stepped, with gradients and parameters still in the cache. Only the last
-/// bucket is stepped after the pass. Corresponds to PyTorch's "optimizer in
-/// backward" or "hook then optimizer".
+/// bucket is stepped after the pass, and in the first pass usually every
+/// bucket. Corresponds to PyTorch's "optimizer in backward" or "hook then
+/// optimizer".
 ///
 /// The parameters are equal bit for bit to a step after `backward()` for any
 /// optimizer that steps each parameter independently: all optimizers of
@@ -26,9 +27,10 @@ namespace ddp {
 /// step nothing.
 ///
 /// Gradient clipping after `backward()` has no effect, because the parameters
-/// have been stepped; this cannot be detected. `GradScaler::step` with this
-/// optimizer throws, unless the scaler is disabled: the optimizer then steps
-/// twice. For both, step after `backward()` instead.
+/// have been stepped; this cannot be detected. `GradScaler::step` and
+/// `unscale_` with this optimizer throw c10::Error, unless the scaler is
+/// disabled: the optimizer then steps twice. For both, step after `backward()`
+/// instead.
 ///
 /// Differences to a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
@@ -38,7 +40,8 @@ namespace ddp {
 /// - A pass that throws may have stepped some parameters.
 ///
 /// Threads: as for any exchange, the optimizer is stepped on autograd's
-/// threads, one at a time. Do not use the optimizer while a pass runs.
+/// threads, one at a time; on a rank without inputs left, on the thread of
+/// `Join::finish`. Do not use the optimizer while a pass runs.
 ///
 /// Example:
 /// @code
@@ -58,7 +61,7 @@ class StepInBackward : public ForwardingExchange {
   /// Steps after an all-reduce over the group.
   /// @param optimizer  must outlive the model. Parameters that it does not
   ///   contain are not stepped.
-  /// @param group  the ranks.
+  /// @param group  the ranks; not null.
   /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
   ///   PostLocalSGDOptimizer, which step all parameters together.
   StepInBackward(torch::optim::Optimizer& optimizer,

@@ -35,13 +35,14 @@ namespace ddp {
 /// @endcode
 class WeightedMean : public ForwardingExchange {
  public:
-  /// Sums the weighted gradients with an `AllReduce` over the group.
+  /// Sums the weighted gradients with an `AllReduce` over the group, which is
+  /// not null.
   explicit WeightedMean(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  averages the weighted gradients and has no weights of its
   ///   own, for example a `CastExchange`. An exchange that keeps a part of the
   ///   gradients for a later step (`PowerSGD`) keeps it multiplied by the
   ///   weight of this step.
-  /// @param group  its ranks.
+  /// @param group  its ranks; not null.
   /// @throws c10::Error if `inner` is null.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);

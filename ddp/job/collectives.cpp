@@ -78,7 +78,12 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
   if (reduction == Reduction::mean) {
     result[0].div_(ranks->getSize());
   }
-  return result[0].to(tensor.device());
+  const auto here = result[0].to(tensor.device());
+  if (device != tensor.device()) {
+    // The copy has waited for the ranks, and an abort ends it without an error.
+    detail::check_whole(*ranks, "reduce_tensor");
+  }
+  return here;
 }
 
 at::Tensor broadcast(const at::Tensor& tensor, int from, const Group& group) {

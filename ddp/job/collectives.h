@@ -58,7 +58,8 @@ at::Tensor reduce_tensor(
 /// @returns a new tensor without autograd history.
 /// @throws c10::Error if `from` is not a rank of the group; on every rank if
 ///   the tensor of `from` is undefined or not dense; if a rank has left or the
-///   group's time-out is over.
+///   group's time-out is over. With NCCL the last transfer is only queued, as
+///   in `reduce_tensor`.
 ///
 /// Example:
 /// @code
@@ -76,11 +77,12 @@ at::Tensor broadcast(const at::Tensor& tensor,
 ///   zero. An undefined tensor counts as zero rows. If a tensor has no
 ///   dimensions, all ranks must have a tensor without dimensions.
 /// @param group  null: all ranks.
-/// @returns new tensors without autograd history, on the device of `tensor`;
-///   they are undefined if the tensors of all ranks are.
+/// @returns new tensors without autograd history, on the device of `tensor` (if
+///   that is undefined, on the CPU, or with NCCL on the rank's GPU); they are
+///   undefined if the tensors of all ranks are.
 /// @throws c10::Error on every rank if the tensors do not fit together (the
 ///   message names the ranks); if a rank has left or the group's time-out is
-///   over.
+///   over. With NCCL the last transfer is only queued, as in `reduce_tensor`.
 ///
 /// Example:
 /// @code

@@ -48,10 +48,12 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// `Join` with throw_on_early_termination, a forward with gradient recording
   /// exchanges one number.
   ///
-  /// @throws c10::Error if a parameter requires a gradient that was frozen when
-  ///   the module was wrapped, if a parameter's shape, strides, dtype or device
-  ///   has changed since the wrap, if it runs inside `checkpoint_activations`,
-  ///   or if the ranks are no longer in step; see `Reducer`.
+  /// @throws c10::Error, with gradient recording and several ranks, if a
+  ///   parameter requires a gradient that was frozen when the module was
+  ///   wrapped, if a parameter's dtype or device has changed since the wrap (a
+  ///   changed shape is an error of `backward()`), if it runs inside
+  ///   `checkpoint_activations`, or if the ranks are no longer in step; see
+  ///   `Reducer`.
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
@@ -147,8 +149,11 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///   differ between ranks, or if options differ that must be equal; the message
 ///   names the first difference. `backward()` throws on every rank if a
 ///   parameter got no gradient on one rank, or if a rank has left the job. On a
-///   GPU the error comes from the next pass at the latest, or from
-///   `ddp::destroy_process_group()`; see `ddp::init_process_group`.
+///   GPU the other ranks get the error by a later pass, or from
+///   `ddp::destroy_process_group()`; see `ddp::init_process_group`. The
+///   constructor throws on its own rank if no parameter requires a gradient;
+///   with NCCL it throws on every rank if the module of one rank is not on the
+///   GPU of that rank.
 ///
 /// A parameter may be frozen later and unfrozen again, in the same way on all
 /// ranks. A parameter that was frozen when its module was wrapped cannot be

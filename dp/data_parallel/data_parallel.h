@@ -100,8 +100,9 @@ class DataParallelImpl : public DataParallelBase {
     return call.take_first();
   }
 
-  /// Same as `forward`, without gathering: returns the result of each replica,
-  /// on the replica's device, for a custom aggregation.
+  /// Same as `forward`, without gathering, for a custom aggregation: returns
+  /// the result of each replica that has computed, on the replica's device, in
+  /// the order of the devices.
   template <typename... Args>
   auto forward_each(Args&&... args) {
     Call<Args...> call(std::forward<Args>(args)...);
@@ -111,8 +112,8 @@ class DataParallelImpl : public DataParallelBase {
 
   /// Returns a wrapper with the same options and devices around a clone of the
   /// module.
-  /// @throws c10::Error if the module's `clone()` does not return the module's
-  ///   own type, or if `device` is not the first device.
+  /// @throws c10::Error if the module has no `clone()` or if it does not return
+  ///   the module's own type, or if `device` is not the first device.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device =
           std::nullopt) const override {
@@ -148,17 +149,18 @@ class DataParallelImpl : public DataParallelBase {
 /// along `dim`. They must all have the same size in `dim`. The chunks are moved
 /// to the replicas' devices. `forward` may modify inputs in place if they need
 /// no gradient. All other values are the same for all replicas. Tensors in a
-/// struct without `tensor_fields` stay on their device. A PackedSequence is an
-/// error: pack the sequences in `forward`. Keep inputs from a data loader on
-/// the CPU, because the chunks are then copied directly to their devices.
+/// struct without `tensor_fields` stay on their device. A PackedSequence makes
+/// `forward` throw c10::Error: pack the sequences in `forward`. Keep inputs
+/// from a data loader on the CPU, because the chunks are then copied directly
+/// to their devices.
 ///
 /// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
 /// same kinds of containers. Maps need keys that are integers, enums or
-/// strings. All other values are taken from replica 0. If the batch has fewer
-/// rows than there are devices, only the first devices compute, or those that
-/// `chunk_weights` prefers. If there is no
-/// row or no tensor, only the first device computes. With one device the module
-/// is called directly.
+/// strings; others do not compile. All other values are taken from replica 0.
+/// If the batch has fewer rows than there are devices, only the first devices
+/// compute, or those that `chunk_weights` prefers. If there is no row or no
+/// tensor, only the first device computes. With one device the module is called
+/// directly.
 ///
 /// Replicas: replica 0 is the module itself, so changes that its forward makes
 /// to buffers persist. Batch norm therefore trains on the statistics of the
@@ -178,8 +180,9 @@ class DataParallelImpl : public DataParallelBase {
 /// thread with the caller's grad mode, autocast state and current streams, and
 /// with the replica's device as the current device. With two devices
 /// or more, a forward within a ddp::DistributedDataParallel whose
-/// `mixed_precision` has a param_dtype is an error. So is a ddp::SyncBatchNorm
-/// in training mode in the replicas if its group has several ranks. CPU
+/// `mixed_precision` has a param_dtype throws c10::Error. So does a
+/// ddp::SyncBatchNorm in training mode in the replicas if its group has several
+/// ranks. CPU
 /// replicas draw random numbers from LibTorch's single CPU generator in an
 /// unspecified order; a part of a CPU replica within
 /// ddp::checkpoint_activations must not draw random numbers. CPU replicas split
@@ -231,8 +234,8 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// Thread contract: one thread per model. With two devices or more, a forward
 /// during another forward (from a second thread or from the module's own
-/// forward) is an error. A forward in a process that was forked after the first
-/// forward is also an error, because the replicas' threads do not exist there.
+/// forward) throws c10::Error. So does a forward in a process that was forked
+/// after the first forward, because the replicas' threads do not exist there.
 ///
 /// Example:
 /// @code

@@ -47,7 +47,7 @@ struct DataParallelOptions {
   /// first device and is itself the replica there. GPUs must differ. The CPU
   /// may occur several times and together with GPUs. A GPU without an index is
   /// the current GPU. Empty: all GPUs; if there is no GPU, the wrapper calls
-  /// the module directly.
+  /// the module directly and refuses `chunk_sizes` and `chunk_weights`.
   TORCH_ARG(std::vector<torch::Device>, devices) = {};
   /// Device of the result. Unset: the first device.
   TORCH_ARG(std::optional<torch::Device>, output_device) = std::nullopt;
@@ -69,7 +69,9 @@ struct DataParallelOptions {
   TORCH_ARG(Aggregate, aggregate) = concatenate;
   /// Creates a module of the same type and structure as the wrapped module, for
   /// modules without `clone()`. Parameters and buffers of the new module
-  /// receive the values of the wrapped module.
+  /// receive the values of the wrapped module. If type or structure differ, or
+  /// tensors are shared with the wrapped module, the construction of the
+  /// wrapper throws c10::Error.
   TORCH_ARG(std::function<std::shared_ptr<torch::nn::Module>()>,
             make_replica) = nullptr;
 };

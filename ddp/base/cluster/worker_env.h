@@ -50,7 +50,9 @@ using EnvReader = std::function<const char*(const char* name)>;
 struct WorkerEnv {
   int rank = 0;        ///< in [0, world_size)
   int world_size = 1;  ///< number of workers on all hosts
-  int local_rank = 0;  ///< rank within this host; selects the GPU
+  /// Rank within this host, which selects the GPU. 0 on every worker where the
+  /// scheduler or ddprun shows each worker a single GPU.
+  int local_rank = 0;
   int local_world_size = 1;
   int host_count = 1;  ///< GROUP_WORLD_SIZE, or an estimate
   int restart_count = 0;
@@ -59,17 +61,22 @@ struct WorkerEnv {
   /// The launcher hosts the store at master_addr:master_port, so rank 0 must
   /// connect to it as a client like every other rank (torchrun's agent store).
   bool use_agent_store = false;
-  bool launched = false;  ///< started by a launcher or a scheduler
+  /// RANK and WORLD_SIZE are set, or a scheduler has started several tasks.
+  bool launched = false;
 
   /// Reads and checks the variables. RANK needs WORLD_SIZE, and WORLD_SIZE
-  /// needs RANK unless a task of srun or mpirun has it from its job. More than
-  /// one rank also needs MASTER_ADDR and MASTER_PORT. LOCAL_RANK defaults
-  /// to RANK modulo LOCAL_WORLD_SIZE, and LOCAL_WORLD_SIZE to WORLD_SIZE. May
-  /// run on any thread while no thread changes the environment.
+  /// needs RANK; more than one rank then also needs MASTER_ADDR and
+  /// MASTER_PORT. LOCAL_WORLD_SIZE defaults to WORLD_SIZE, and LOCAL_RANK to
+  /// RANK modulo LOCAL_WORLD_SIZE. One of several tasks of srun or mpirun takes
+  /// all of these from its job where the variables are not set; where mpirun
+  /// does not tell the host of rank 0, MASTER_ADDR is needed. May run on any
+  /// thread while no thread changes the environment.
   ///
   /// @throws std::invalid_argument with one line that names the variable, the
-  ///   expected and the actual value, if a variable is missing, is no integer,
-  ///   or contradicts another one (rank >= world size, for example).
+  ///   expected and the actual value, if a variable is missing or is no integer
+  ///   in its range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, or if
+  ///   a variable contradicts the scheduler. LOCAL_RANK, LOCAL_WORLD_SIZE and
+  ///   GROUP_WORLD_SIZE are not compared with each other.
   ///
   /// Example:
   /// @code
