@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddp/exchanges/detail/bucket_text.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/wait.h"
 
 namespace ddp {
@@ -45,10 +46,29 @@ std::string AllReduce::refuses_sparse() const {
              : "";
 }
 
+/// A group that the program has put around one of the job's may change its
+/// collectives, so only the job's own group sums buckets.
+at::Tensor AllReduce::allocate(int64_t numel,
+                               const at::TensorOptions& options) {
+  auto* job = dynamic_cast<detail::MonitoredBackend*>(group_.get());
+  at::Tensor memory;
+  if (job != nullptr && options.device().is_cpu() && job->sums_buckets()) {
+    sums_buckets_ = job;
+    memory = job->allocate_bucket(numel, options);
+  }
+  return memory.defined() ? memory : Exchange::allocate(numel, options);
+}
+
 void AllReduce::start(const GradientBucket& bucket) {
   works_.resize(bucket.count);
-  std::vector<at::Tensor> tensors{bucket.payload};
-  works_[bucket.index] = group_->allreduce(tensors);
+  auto& work = works_[bucket.index];
+  if (sums_buckets_ != nullptr && bucket.payload.is_cpu() &&
+      !bucket.payload.is_sparse()) {
+    work = sums_buckets_->sum_bucket(bucket.payload);
+  } else {
+    std::vector<at::Tensor> tensors{bucket.payload};
+    work = group_->allreduce(tensors);
+  }
 }
 
 void AllReduce::finish(const GradientBucket& bucket) {

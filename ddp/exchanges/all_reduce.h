@@ -11,6 +11,10 @@
 
 namespace ddp {
 
+namespace detail {
+class MonitoredBackend;
+}
+
 /// Options of `AllReduce`; equal on all ranks, which is not checked.
 ///
 /// Example: the sum of gradients, for a loss that is already a mean over the
@@ -49,6 +53,9 @@ class AllReduce : public Exchange {
   int min_group_size() const override { return group_->getSize(); }
   bool sums_every_element() const override;
   std::string refuses_sparse() const override;
+  /// Returns memory that the ranks share if the group sums in shared memory,
+  /// see `ProcessGroupOptions::shared_memory`.
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket if a rank has left. With NCCL the
   ///   next pass throws instead.
@@ -61,6 +68,9 @@ class AllReduce : public Exchange {
 
   c10::intrusive_ptr<c10d::Backend> group_;
   AllReduceOptions options_;
+  /// The group if buckets were asked for that it sums in shared memory; all
+  /// ranks construct their buckets at the same time, so all have it.
+  detail::MonitoredBackend* sums_buckets_ = nullptr;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // by bucket
 };
 

@@ -21,6 +21,11 @@ CastExchange::CastExchange(std::shared_ptr<Exchange> inner,
               dtype);
 }
 
+at::Tensor CastExchange::allocate(int64_t numel,
+                                  const at::TensorOptions& options) {
+  return Exchange::allocate(numel, options);
+}
+
 void CastExchange::start(const GradientBucket& bucket) {
   wires_.resize(bucket.count);
   auto& wire = wires_[bucket.index];

@@ -39,6 +39,7 @@ namespace ddp {
 class CastExchange : public ForwardingExchange {
  public:
   /// Converts buckets for an `AllReduce` over the group.
+  /// @param group  the ranks; not null.
   /// @throws c10::Error as the constructor below.
   CastExchange(c10::intrusive_ptr<c10d::Backend> group, c10::ScalarType dtype);
   /// @param inner  exchange of the converted buckets.
@@ -47,6 +48,8 @@ class CastExchange : public ForwardingExchange {
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   bool sums_every_element() const override { return false; }
+  /// Returns memory of the device's allocator: `inner` gets other memory.
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 

@@ -1,5 +1,7 @@
 #include "ddp/exchanges/exchange.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "ddp/tensors/alias_without_view.h"
 
 namespace ddp {
@@ -28,6 +30,10 @@ int64_t Exchange::multiple_of(int /*ranks*/) const {
 
 bool Exchange::sums_every_element() const {
   return false;
+}
+
+at::Tensor Exchange::allocate(int64_t numel, const at::TensorOptions& options) {
+  return at::zeros({numel}, options);
 }
 
 int Exchange::min_group_size() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/TensorOptions.h>
 #include <c10/util/ArrayRef.h>
 
 #include "ddp/job/named_parameter.h"
@@ -156,6 +157,14 @@ class Exchange {
   /// all-reduce carries the reports. Called once. Default:
   /// false.
   virtual bool sums_every_element() const;
+
+  /// Returns zeros of one dimension as the memory of a dense payload. The
+  /// reducer calls this when it is constructed, for a new plan, and before a
+  /// pass in which the program still holds a gradient of the bucket; the last
+  /// happens on single ranks, so the call is not collective. The memory becomes
+  /// `.grad` and may outlive this object. Default: memory of the device's
+  /// allocator.
+  virtual at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
 
   /// Returns the smallest number of ranks over which this exchange ever
   /// averages or sums. 0, the default: the exchange has no group of its own

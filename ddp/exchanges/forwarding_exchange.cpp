@@ -25,6 +25,11 @@ bool ForwardingExchange::sums_every_element() const {
   return inner_->sums_every_element();
 }
 
+at::Tensor ForwardingExchange::allocate(int64_t numel,
+                                        const at::TensorOptions& options) {
+  return inner_->allocate(numel, options);
+}
+
 int ForwardingExchange::min_group_size() const {
   return inner_->min_group_size();
 }

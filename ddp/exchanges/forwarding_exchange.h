@@ -42,6 +42,7 @@ class ForwardingExchange : public Exchange {
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   bool sums_every_element() const override;
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   int min_group_size() const override;
   bool is_replica_consistent(int ranks) const override;
   std::string refuses_sparse() const override;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/monitored_store.h"
 
@@ -27,6 +29,10 @@ struct BackendSpec {
   std::string reach;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
+  /// Whether the ranks sum buckets in shared memory if they are on one host.
+  bool shares_memory = false;
+  /// Whether a group rank has left the job; needed for `shares_memory`.
+  std::function<bool(int rank)> has_left;
 };
 
 /// Creates a Gloo backend. It listens on GLOO_SOCKET_IFNAME if this variable is
@@ -41,6 +47,23 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// completed. Only Gloo can report completion; always true for other backends.
 /// Thread-safe.
 bool may_be_working(c10d::Backend& backend);
+
+/// Returns zeros of one dimension for `sum_bucket`, in memory that the ranks
+/// share. Undefined if the ranks share none, or if there is no more of it.
+at::Tensor allocate_bucket(c10d::Backend& backend,
+                           int64_t numel,
+                           const at::TensorOptions& options);
+
+/// Returns true if `sum_bucket` can be called: the ranks share memory.
+bool sums_buckets(c10d::Backend& backend);
+
+/// Starts the sum of a contiguous CPU tensor over the ranks. In contrast to an
+/// all-reduce, the work goes on in the calls of `sum_bucket` and of the works'
+/// `wait` alone, so every rank waits for each work, in the order of the starts.
+/// If the tensor of a rank is not from `allocate_bucket`, `wait` makes an
+/// all-reduce over Gloo.
+c10::intrusive_ptr<c10d::Work> sum_bucket(
+    const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor);
 
 /// Connection of one GPU of this rank with one GPU of each other rank.
 struct GpuConnection {

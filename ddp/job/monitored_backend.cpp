@@ -246,6 +246,25 @@ void MonitoredBackend::not_started() {
   --started_;
 }
 
+at::Tensor MonitoredBackend::allocate_bucket(int64_t numel,
+                                             const at::TensorOptions& options) {
+  return detail::allocate_bucket(inner(), numel, options);
+}
+
+bool MonitoredBackend::sums_buckets() {
+  return detail::sums_buckets(inner());
+}
+
+MonitoredBackend::Work MonitoredBackend::sum_bucket(const at::Tensor& tensor) {
+  for_collective(tensor.device());
+  try {
+    return detail::sum_bucket(shared(), tensor);
+  } catch (...) {
+    not_started();
+    throw;
+  }
+}
+
 MonitoredBackend::Work MonitoredBackend::barrier(
     const c10d::BarrierOptions& options) {
   auto bound = options;

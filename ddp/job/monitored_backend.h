@@ -113,6 +113,12 @@ class MonitoredBackend : public ForwardingBackend {
   /// Waits until queued GPU work has completed or the group was aborted.
   void wait_until_idle();
 
+  /// See backends.h.
+  at::Tensor allocate_bucket(int64_t numel, const at::TensorOptions& options);
+  bool sums_buckets();
+  /// Counts as a collective of this group.
+  Work sum_bucket(const at::Tensor& tensor);
+
   enum class End { finish, abort };
   /// Completes the started work (waits for it, or aborts it) and releases the
   /// backend. Never throws.

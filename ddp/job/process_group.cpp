@@ -208,6 +208,8 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();
   next->connect_timeout = options.connect_timeout();
+  next->shares_memory =
+      options.shared_memory() && variable("DDP_SHARED_MEMORY", "1") != "0";
   detail::allow_connections(next->env.world_size);
   // If the program numbers its own ranks, the launcher's file does not apply.
   const std::string ends_file =

@@ -28,8 +28,10 @@ struct ProcessGroupOptions {
   /// see, `init_process_group` throws, unless CUDA_VISIBLE_DEVICES hides all of
   /// them or a scheduler denies the job access to them.
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
-  /// The device of this rank; with NCCL a GPU that LibTorch sees. Unset:
-  /// `cuda:LOCAL_RANK` with NCCL, `cpu` with Gloo.
+  /// The device of this rank. With NCCL it is a GPU, with an index that
+  /// LibTorch sees; `init_process_group` throws c10::Error on every rank for
+  /// another one. With Gloo it is not checked. Unset: `cuda:LOCAL_RANK` with
+  /// NCCL, `cpu` with Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
   /// Time limit of one collective. With Gloo, exceeding it throws c10::Error; a
   /// Work of a collective of the program throws std::runtime_error.
@@ -44,6 +46,13 @@ struct ProcessGroupOptions {
   /// MASTER_ADDR and MASTER_PORT. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
+  /// With Gloo, `AllReduce` and exchanges around it sum gradients on the CPU in
+  /// memory that all ranks of a group map, if all of them are on one host (one
+  /// kernel, one network namespace, one user). `.grad` then lies in that
+  /// memory, which a forked child does not have. False, or the variable
+  /// DDP_SHARED_MEMORY=0 on any rank: over Gloo's connections, as everything
+  /// else. For 3 or more ranks the two differ in the last bits of a sum.
+  TORCH_ARG(bool, shared_memory) = true;
 };
 
 /// Joins the job that the environment describes and creates its process group.
@@ -76,10 +85,10 @@ struct ProcessGroupOptions {
 ///
 /// Early departures: if a rank stops, returns, throws or is killed while other
 /// ranks still train, their training ends, too. Each of them gets a c10::Error
-/// within ten seconds that names the departed rank, how it left and after how
-/// many backward passes. If a host disappears without closing its connections
-/// (power, network), this takes a minute. No rank waits for the group's
-/// time-out, and an uncaught error ends the process.
+/// within ten seconds that names the departed rank, how it left and, unless its
+/// process was killed, after how many backward passes. If a host disappears
+/// without closing its connections (power, network), this takes a minute. No
+/// rank waits for the group's time-out, and an uncaught error ends the process.
 /// - CPU: the pass that waits for the departed rank throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for
@@ -161,7 +170,8 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 ///   `shutdown()`, called by all members, closes the group with its connections
 ///   and threads before the job ends.
 /// @throws c10::Error without a process group, if the list is empty or invalid,
-///   or if the members cannot connect.
+///   or if the members cannot connect; the other ranks then see the members as
+///   departed.
 ///
 /// Example:
 /// @code

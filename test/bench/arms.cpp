@@ -9,6 +9,7 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/optim/fused.h"
+#include "ddp/traffic.h"
 #include "test/bench/feature_arms.h"
 #include "test/bench/training_arm.h"
 
@@ -108,6 +109,14 @@ Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
   };
 }
 
+/// A group around the job's takes no buckets in shared memory.
+std::unique_ptr<Arm> gloo_arm(const Workload& workload, const Group& group) {
+  return our_arm(workload,
+                 c10::make_intrusive<CountingBackend>(group),
+                 sgd(),
+                 /*view=*/false);
+}
+
 std::map<std::string, Maker> makers() {
   using namespace torch::optim;
   const auto momentum = SGDOptions(kRate).momentum(0.9);
@@ -116,6 +125,7 @@ std::map<std::string, Maker> makers() {
       {"plain", plain(sgd())},
       {"floor", floor_arm},
       {"ours", ours(sgd())},
+      {"gloo", gloo_arm},
       {"ours_view", ours(sgd(), /*view=*/true)},
       {"ours_fused", ours(optimizer<FusedSGD>(SGDOptions(kRate)))},
       {"c10d", c10d_arm},

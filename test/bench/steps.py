@@ -19,13 +19,14 @@ import sys
 
 from tables import format_ratio, format_time, print_table
 
-CPP_ARMS = ["plain", "floor", "ours", "ours_view", "ours_fused", "c10d",
-            "plain_momentum", "ours_momentum", "plain_adamw", "ours_adamw"]
+CPP_ARMS = ["plain", "floor", "ours", "gloo", "ours_view", "ours_fused",
+            "c10d", "plain_momentum", "ours_momentum", "plain_adamw", "ours_adamw"]
 PYTHON_ARMS = ["python_plain", "python", "python_view"]
 TITLES = {
     "plain": "plain module, C++ (no communication)",
     "floor": "plain module, an all-reduce of one number a step",
     "ours": "**ours**",
+    "gloo": "**ours**, over Gloo",
     "ours_view": "**ours**, gradient_as_bucket_view",
     "ours_fused": "**ours**, FusedSGD",
     "c10d": "c10d::Reducer from C++",
@@ -38,11 +39,12 @@ TITLES = {
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
 }
 # The baseline of each arm.
-PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
+PLAIN_OF = {"floor": "plain", "ours": "plain", "gloo": "plain",
+            "ours_view": "plain",
             "ours_fused": "plain", "ours_momentum": "plain_momentum",
             "ours_adamw": "plain_adamw"}
-C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
-PYTHON_OF = {"ours": "python", "ours_view": "python_view",
+C10D_OF = {"ours": "c10d", "gloo": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
+PYTHON_OF = {"ours": "python", "gloo": "python", "ours_view": "python_view",
              "ours_fused": "python"}
 # Arms that also exist in an earlier build.
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
@@ -106,7 +108,7 @@ def compare_to_others(model, rounds, build):
     python = Ranks([sys.executable, f"{folder}/step_worker.py", model])
     times = measure(
         {arm: (cpp if arm in CPP_ARMS else python, arm) for arm in [
-            "python_plain", "python", "ours", "c10d", "plain", "ours_view",
+            "python_plain", "python", "ours", "c10d", "plain", "gloo", "ours_view",
             "ours_fused", "floor", "plain_momentum", "ours_momentum",
             "plain_adamw", "ours_adamw", "python_view"]},
         rounds, STEPS[model])

@@ -1,16 +1,21 @@
 #include "test/support/local_ranks.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "ddp/job/backends.h"
 #include "ddp/job/detail/batch_threads.h"
+#include "ddp/job/monitored_backend.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp::test {
@@ -62,7 +67,8 @@ class Meeting {
 
 /// The shared state of the ranks of one run.
 struct Ranks {
-  explicit Ranks(int size) : meeting(size) {
+  explicit Ranks(int size)
+      : meeting(size), have_left(static_cast<size_t>(size)) {
     const detail::BatchThreadsGuard as_in_a_job;
     device = c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
   }
@@ -75,9 +81,31 @@ struct Ranks {
   /// the rank has no core.
   std::shared_ptr<::gloo::transport::Device> device;
   Meeting meeting;
+  std::deque<std::atomic<bool>> have_left;
 };
 
-Group make_group(const Ranks& ranks, int rank, int size) {
+using MakeGroup = Group (*)(Ranks& ranks, int rank, int size);
+
+Group make_host_group(Ranks& ranks, int rank, int size) {
+  detail::BackendSpec spec;
+  spec.store = ranks.store;
+  spec.rank = rank;
+  spec.size = size;
+  spec.timeout = kTimeout;
+  spec.ranks.resize(static_cast<size_t>(size));
+  std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
+  spec.shares_memory = true;
+  spec.has_left = [&ranks](int other) {
+    return ranks.have_left[static_cast<size_t>(other)].load();
+  };
+  return c10::make_intrusive<detail::MonitoredBackend>(
+      detail::make_gloo_backend(spec),
+      detail::GroupMembers{detail::kWorldGroup, spec.ranks},
+      kTimeout,
+      std::make_shared<detail::PeerState>());
+}
+
+Group make_group(Ranks& ranks, int rank, int size) {
   auto options = c10d::ProcessGroupGloo::Options::create(kTimeout);
   options->devices = {ranks.device};
   return c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -87,10 +115,14 @@ Group make_group(const Ranks& ranks, int rank, int size) {
 void run_rank(int rank,
               int size,
               const std::function<void(const Group&)>& body,
+              MakeGroup make,
               Ranks& ranks) {
   Meeting& meeting = ranks.meeting;
-  auto leaves = c10::make_scope_exit([&] { meeting.leave(); });
-  const Group group = make_group(ranks, rank, size);
+  auto leaves = c10::make_scope_exit([&] {
+    ranks.have_left[static_cast<size_t>(rank)] = true;
+    meeting.leave();
+  });
+  const Group group = make(ranks, rank, size);
   meeting.arrive_and_wait();  // all ranks have connected
   body(group);
   // Destroying a backend early breaks a slower rank's last collective.
@@ -98,16 +130,28 @@ void run_rank(int rank,
   leaves.release();
 }
 
-}  // namespace
-
-std::vector<std::string> try_ranks(
-    int size, const std::function<void(const Group& group)>& body) {
+std::vector<std::string> try_ranks_over(
+    MakeGroup make,
+    int size,
+    const std::function<void(const Group& group)>& body) {
   TORCH_CHECK(kNoFlightRecorder);
   // Gloo may write to sockets that the peer has closed.
   ::signal(SIGPIPE, SIG_IGN);
   Ranks ranks(size);
-  return try_rank_threads(size,
-                          [&](int rank) { run_rank(rank, size, body, ranks); });
+  return try_rank_threads(
+      size, [&](int rank) { run_rank(rank, size, body, make, ranks); });
+}
+
+}  // namespace
+
+std::vector<std::string> try_ranks(
+    int size, const std::function<void(const Group& group)>& body) {
+  return try_ranks_over(make_group, size, body);
+}
+
+std::vector<std::string> try_host_ranks(
+    int size, const std::function<void(const Group& group)>& body) {
+  return try_ranks_over(make_host_group, size, body);
 }
 
 void run_ranks(int size, const std::function<void(const Group& group)>& body) {

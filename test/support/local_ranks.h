@@ -17,7 +17,12 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body);
 
-/// Same as above, but throws the first error of any rank.
+/// Same as above, but the groups are those of a job on one host: they sum
+/// buckets in shared memory.
+std::vector<std::string> try_host_ranks(
+    int size, const std::function<void(const Group& group)>& body);
+
+/// Same as `try_ranks`, but throws the first error of any rank.
 void run_ranks(int size, const std::function<void(const Group& group)>& body);
 
 }  // namespace ddp::test

@@ -18,6 +18,8 @@
 #include "ddp/base/net/address.h"
 #include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/detail/connect_on_thread.h"
+#include "ddp/shared_memory/share_memory.h"
+#include "ddp/shared_memory/shared_sums.h"
 
 namespace ddp::detail {
 namespace {
@@ -59,12 +61,29 @@ class Ender : public c10d::Work {
   }
 };
 
-/// Adds an abort to ProcessGroupGloo, which has none.
+/// Adds to ProcessGroupGloo an abort, which it does not have, and sums in
+/// memory that the ranks share.
 class GlooBackend : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
+  /// Collective.
+  void share_memory(const BackendSpec& spec) {
+    auto memory = detail::share_memory(*this, spec.shares_memory);
+    if (memory) {
+      sums_ = std::make_unique<SharedSums>(
+          std::move(memory), getRank(), getSize(), spec.has_left);
+    }
+  }
+
+  /// Null if the ranks share no memory.
+  SharedSums* sums() { return sums_.get(); }
+  std::chrono::milliseconds timeout() const { return options_->timeout; }
+
   void abort() override {
+    if (sums_) {
+      sums_->abort();
+    }
     end_connections();
     // Gloo forgets a work that was sending when its connection ended. Its
     // thread sleeps until the time-out, but the waiting callers return now.
@@ -75,7 +94,9 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     }
   }
 
-  bool is_working() { return !running().empty(); }
+  bool is_working() {
+    return !running().empty() || (sums_ && sums_->is_working());
+  }
 
  private:
   /// Closes the connections: if a receive times out, Gloo closes all
@@ -104,6 +125,44 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
+  std::unique_ptr<SharedSums> sums_;
+};
+
+using Gloo = c10::intrusive_ptr<GlooBackend>;
+
+/// A sum in shared memory, or over Gloo if a rank's tensor is not there.
+class SumWork : public c10d::Work {
+ public:
+  SumWork(Gloo gloo, std::vector<at::Tensor> tensors)
+      : Work(gloo->getRank(),
+             c10d::OpType::ALLREDUCE,
+             "ddp:sum_in_shared_memory",
+             tensors),
+        gloo_(std::move(gloo)),
+        tensors_(std::move(tensors)),
+        number_(gloo_->sums()->start(tensors_[0], gloo_->timeout())) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    try {
+      complete(timeout == kNoTimeout ? gloo_->timeout() : timeout);
+    } catch (...) {
+      finish(std::current_exception());
+      throw;
+    }
+    finish();
+    return true;
+  }
+
+ private:
+  void complete(std::chrono::milliseconds timeout) {
+    if (!gloo_->sums()->finish(number_, timeout)) {
+      gloo_->allreduce(tensors_)->wait(timeout);
+    }
+  }
+
+  const Gloo gloo_;
+  std::vector<at::Tensor> tensors_;
+  const SumNumber number_;
 };
 
 }  // namespace
@@ -113,6 +172,28 @@ bool may_be_working(c10d::Backend& backend) {
   return gloo == nullptr || gloo->is_working();
 }
 
+at::Tensor allocate_bucket(c10d::Backend& backend,
+                           int64_t numel,
+                           const at::TensorOptions& options) {
+  auto* gloo = dynamic_cast<GlooBackend*>(&backend);
+  return gloo != nullptr && gloo->sums() != nullptr
+             ? gloo->sums()->allocate(numel, options)
+             : at::Tensor();
+}
+
+bool sums_buckets(c10d::Backend& backend) {
+  auto* gloo = dynamic_cast<GlooBackend*>(&backend);
+  return gloo != nullptr && gloo->sums() != nullptr;
+}
+
+c10::intrusive_ptr<c10d::Work> sum_bucket(
+    const c10::intrusive_ptr<c10d::Backend>& backend,
+    const at::Tensor& tensor) {
+  auto& gloo = dynamic_cast<GlooBackend&>(*backend);
+  return c10::make_intrusive<SumWork>(Gloo::reclaim_copy(&gloo),
+                                      std::vector<at::Tensor>{tensor});
+}
+
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
@@ -120,12 +201,11 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   options->threads = static_cast<int>(2 * options->devices.size());
   const auto backend = std::make_shared<c10::intrusive_ptr<c10d::Backend>>();
   connect_on_thread(
-      [backend,
-       options,
-       store = spec.store,
-       rank = spec.rank,
-       size = spec.size] {
-        *backend = c10::make_intrusive<GlooBackend>(store, rank, size, options);
+      [backend, options, spec] {
+        auto gloo = c10::make_intrusive<GlooBackend>(
+            spec.store, spec.rank, spec.size, options);
+        gloo->share_memory(spec);
+        *backend = std::move(gloo);
       },
       spec.in_vain,
       std::chrono::milliseconds::max(),  // Gloo has its own time-out

@@ -161,6 +161,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.reach = interface_hint_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
+  spec.shares_memory = job.shares_memory;
+  spec.has_left = [record = job.record, ranks](int rank) {
+    return record->departure_of(ranks[static_cast<size_t>(rank)]).has_value();
+  };
   if (spec.size > 1) {  // a single rank has no peers to wait for
     spec.in_vain = in_vain;
   }

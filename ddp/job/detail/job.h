@@ -26,6 +26,7 @@ struct Job {
   c10::Device device = c10::Device(c10::kCPU);
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds connect_timeout{0};
+  bool shares_memory = true;
   c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<PeerState> record = std::make_shared<PeerState>();
   /// Returns why waiting for the ranks is in vain while they join. Null

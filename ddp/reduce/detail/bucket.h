@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -92,9 +93,14 @@ class Bucket {
   size_t pending_;
 };
 
+/// Returns zeros of one dimension; see `Exchange::allocate`.
+using Allocate =
+    std::function<at::Tensor(int64_t numel, const at::TensorOptions& options)>;
+
 struct DenseLayout {
   int64_t multiple_of = 1;  ///< the payload is padded to a multiple of it
   int64_t spare_numel = 0;  ///< elements at its end that belong to no gradient
+  Allocate allocate;
 };
 
 /// Bucket of dense gradients of one dtype and device. The contents of its

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
@@ -130,8 +129,8 @@ at::Tensor memory_for(const std::vector<Slot*>& members,
   const int64_t numel = numel_of(members) + layout.spare_numel;
   const int64_t multiple = layout.multiple_of;
   const at::Tensor& like = members.front()->parameter.tensor;
-  return at::zeros(
-      {(numel + multiple - 1) / multiple * multiple},
+  return layout.allocate(
+      (numel + multiple - 1) / multiple * multiple,
       like.options().dtype(gradient_dtype(like)).requires_grad(false));
 }
 

@@ -95,9 +95,10 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
     return make_sparse_bucket(*members.front());
   }
   const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket;
-  auto bucket = make_dense_bucket(
-      std::move(members),
-      {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
+  auto bucket = make_dense_bucket(std::move(members),
+                                  {layout_.multiple_of,
+                                   has_spare ? layout_.spare_numel : 0,
+                                   layout_.allocate});
   if (has_spare) {
     spare_ = bucket->spare();
   }

@@ -19,6 +19,7 @@ struct BucketLayout {
   int64_t multiple_of = 1;      ///< of dense payloads' sizes
   int64_t spare_numel = 1;      ///< elements that belong to no gradient
   bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
+  Allocate allocate;
 };
 
 /// Memory in which gradients are reduced: the bucket of each gradient, copies

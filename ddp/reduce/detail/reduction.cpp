@@ -55,12 +55,18 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options) {
   return caps;
 }
 
-BucketLayout bucket_layout_of(const Exchange& exchange, int ranks) {
+/// @param exchange  lives as long as the buckets.
+BucketLayout bucket_layout_of(Exchange& exchange, int ranks) {
   const int64_t multiple = exchange.multiple_of(ranks);
   TORCH_CHECK(multiple > 0,
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
-  return {multiple, StatusSums::kNumel, exchange.sums_every_element()};
+  return {multiple,
+          StatusSums::kNumel,
+          exchange.sums_every_element(),
+          [&exchange](int64_t numel, const at::TensorOptions& options) {
+            return exchange.allocate(numel, options);
+          }};
 }
 
 UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "ddp/base/file_descriptor.h"
+
+namespace ddp::detail {
+
+/// Memory that the ranks of one host map: a board, which all ranks write, and
+/// an arena for each rank, from which that rank allocates. The memory has no
+/// name in the file system, so nothing is left when all processes have ended,
+/// in whatever way.
+///
+/// An arena is as large as the memory of this machine, but a page takes memory
+/// only while it is allocated. A forked child does not have the mapping.
+///
+/// Thread contract: thread-safe.
+class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
+ public:
+  /// Creates the file behind the memory of `ranks` ranks. Nobody can change its
+  /// size.
+  /// @throws std::system_error if the kernel or a sandbox refuses.
+  static FileDescriptor make_file(int ranks, size_t board_bytes);
+
+  /// Maps the file.
+  /// @throws std::system_error if there is no address space (RLIMIT_AS), or the
+  ///   file is not one of `make_file` for these numbers.
+  SharedMemory(FileDescriptor file, int ranks, size_t board_bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  /// The board: zeros at the beginning, aligned to a page.
+  void* board() const { return base_; }
+  std::byte* arena(int rank) const;
+
+  /// Returns the offset of an address in the arena of `rank`, or std::nullopt
+  /// if the address is elsewhere.
+  std::optional<uint64_t> offset_of(const void* address, int rank) const;
+
+  /// Allocates zeros, aligned to a page, in the arena of `rank`. The other
+  /// ranks see them at the same offset. The result owns the mapping, too.
+  /// Returns null if there is no memory.
+  std::shared_ptr<std::byte> allocate(size_t bytes, int rank);
+
+ private:
+  std::optional<uint64_t> take(uint64_t bytes, int rank);
+  void give_back(uint64_t offset, uint64_t bytes, int rank);
+  uint64_t file_offset(uint64_t offset, int rank) const;
+
+  const pid_t process_;
+  const FileDescriptor file_;
+  uint64_t board_bytes_ = 0;
+  uint64_t arena_bytes_ = 0;
+  std::byte* base_ = nullptr;
+  std::mutex mutex_;
+  std::vector<std::map<uint64_t, uint64_t>> free_;  // by rank: offset, bytes
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "ddp/shared_memory/shared_memory.h"
+#include "ddp/shared_memory/sum_protocol.h"
+
+namespace ddp::detail {
+
+/// Sums over the ranks of one host in memory that all of them map. Has no
+/// thread: `start` and `finish` do the work of this rank. All ranks start the
+/// same sums in the same order and finish each of them.
+///
+/// Thread contract: one thread at a time; `abort` and `is_working` may be
+/// called from any thread.
+class SharedSums {
+ public:
+  /// @param has_left  whether another rank has left the job.
+  SharedSums(std::shared_ptr<SharedMemory> memory,
+             int rank,
+             int ranks,
+             std::function<bool(int rank)> has_left);
+
+  /// Returns zeros of one dimension that `start` can sum, in memory of their
+  /// own that outlives this object; undefined if there is no memory.
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
+
+  /// Begins the sum of a contiguous CPU tensor. It may lie in other memory than
+  /// that of `allocate`; then `finish` returns false on all ranks.
+  /// @throws std::runtime_error as `finish` does: if many sums have started,
+  ///   the oldest one has to end first.
+  SumNumber start(const at::Tensor& tensor, std::chrono::milliseconds timeout);
+
+  /// Completes the sum with the other ranks. Afterwards the tensor holds the
+  /// sum, and no rank reads this one's memory. Returns false if nothing was
+  /// summed, because the tensor of some rank is not in shared memory.
+  /// @throws std::runtime_error if the tensors of the ranks differ in size or
+  ///   dtype, if `timeout` is over, if a rank has left that has not done its
+  ///   part, or after `abort`.
+  bool finish(SumNumber number, std::chrono::milliseconds timeout);
+
+  /// Whether a sum has started and not finished.
+  bool is_working() const { return working_ > 0; }
+
+  /// Ends the waits of this rank.
+  void abort() noexcept;
+
+ private:
+  void complete(SumNumber number, std::chrono::milliseconds timeout);
+  void advance();
+  void wait_for_ranks(SumNumber number,
+                      std::chrono::steady_clock::time_point end);
+
+  const std::shared_ptr<SharedMemory> memory_;
+  const int rank_;
+  const int ranks_;
+  const std::function<bool(int rank)> has_left_;
+  const bool spins_;
+  std::atomic<bool> is_aborted_{false};
+  std::atomic<int64_t> working_{0};
+  std::mutex mutex_;
+  SumProtocol protocol_;
+  std::deque<std::pair<SumNumber, at::Tensor>> tensors_;  // not done yet
+};
+
+}  // namespace ddp::detail

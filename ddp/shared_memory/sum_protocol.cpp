@@ -1,0 +1,200 @@
+#include "ddp/shared_memory/sum_protocol.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/ScalarType.h>
+
+namespace ddp::detail {
+namespace {
+
+/// Slices begin at cache lines, so that two ranks never write to one line.
+constexpr int64_t kLineBytes = 64;
+
+/// Elements that are summed at once, so that the partial sum stays in the
+/// cache.
+constexpr int64_t kBlock = 16'384;
+
+int64_t first_of_slice(const SumPlace& place, int slice, int slices) {
+  const auto dtype = static_cast<c10::ScalarType>(place.dtype);
+  const int64_t line =
+      kLineBytes / static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t lines = (place.numel + line - 1) / line;
+  return std::min(place.numel, lines * slice / slices * line);
+}
+
+std::string text_of(const SumPlace& place) {
+  return std::to_string(place.numel) + " elements of " +
+         c10::toString(static_cast<c10::ScalarType>(place.dtype));
+}
+
+}  // namespace
+
+SumProtocol::SumProtocol(SumBoard board,
+                         std::vector<std::byte*> arenas,
+                         int rank)
+    : board_(board), arenas_(std::move(arenas)), rank_(rank) {}
+
+SumNumber SumProtocol::start(const SumPlace& place) {
+  const SumNumber number = started_ + 1;
+  board_.place(rank_, number) = place;
+  started_ = number;
+  publish(board_.started(rank_), number);
+  return number;
+}
+
+template <class CounterOf>
+bool SumProtocol::have_all(const CounterOf& counter_of,
+                           SumNumber number) const {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (!has_reached(counter_of(rank).value.load(std::memory_order_acquire),
+                     number)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool SumProtocol::sum() {
+  const auto started = [this](int rank) -> auto& {
+    return board_.started(rank);
+  };
+  if (summed_ == started_ || !have_all(started, summed_ + 1)) {
+    return false;
+  }
+  sum_own_slice(summed_ + 1);
+  publish(board_.summed(rank_), ++summed_);
+  return true;
+}
+
+bool SumProtocol::take() {
+  const auto summed = [this](int rank) -> auto& {
+    return board_.summed(rank);
+  };
+  if (taken_ == summed_ || !have_all(summed, taken_ + 1)) {
+    return false;
+  }
+  take_other_slices(taken_ + 1);
+  publish(board_.taken(rank_), ++taken_);
+  return true;
+}
+
+/// The order is sequentially consistent, because a rank that falls asleep
+/// counts itself first and then looks at the counter once more.
+void SumProtocol::publish(RankCounter& counter, SumNumber number) {
+  counter.value.store(number, std::memory_order_seq_cst);
+  advanced_ = &counter;
+}
+
+bool SumProtocol::is_done(SumNumber number) const {
+  return have_all(
+      [this](int rank) -> auto& { return board_.taken(rank); }, number);
+}
+
+SumProtocol::Awaited SumProtocol::awaited(SumNumber number) const {
+  const auto first = [this](auto counter_of, SumNumber wanted) -> Awaited {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      RankCounter& counter = counter_of(rank);
+      if (!has_reached(counter.value.load(std::memory_order_acquire), wanted)) {
+        return {&counter, wanted, rank};
+      }
+    }
+    return {&counter_of(rank_), wanted, rank_};  // has arrived meanwhile
+  };
+  if (!has_reached(summed_, number) && summed_ == taken_) {
+    return first(
+        [this](int rank) -> auto& { return board_.started(rank); },
+        summed_ + 1);
+  }
+  if (!has_reached(taken_, number)) {
+    return first(
+        [this](int rank) -> auto& { return board_.summed(rank); }, taken_ + 1);
+  }
+  return first(
+      [this](int rank) -> auto& { return board_.taken(rank); }, number);
+}
+
+SumProtocol::Refusal SumProtocol::refusal_of(SumNumber number) const {
+  const SumPlace& first = board_.place(0, number);
+  Refusal refusal;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const SumPlace& place = board_.place(rank, number);
+    refusal.is_elsewhere = refusal.is_elsewhere || place.is_shared == 0;
+    if (refusal.mismatch.empty() &&
+        (place.numel != first.numel || place.dtype != first.dtype)) {
+      refusal.mismatch = "rank 0 brings " + text_of(first) + ", rank " +
+                         std::to_string(rank) + " brings " + text_of(place);
+    }
+  }
+  return refusal;
+}
+
+SumProtocol::Refusal SumProtocol::take_refusal(SumNumber number) {
+  const auto found = refusals_.find(number);
+  if (found == refusals_.end()) {
+    return {};
+  }
+  const Refusal refusal = std::move(found->second);
+  refusals_.erase(found);
+  return refusal;
+}
+
+at::Tensor SumProtocol::slice_of(int of_rank,
+                                 int slice,
+                                 SumNumber number) const {
+  const SumPlace& place = board_.place(of_rank, number);
+  const auto dtype = static_cast<c10::ScalarType>(place.dtype);
+  const int64_t begin = first_of_slice(place, slice, ranks());
+  const int64_t end = first_of_slice(place, slice + 1, ranks());
+  std::byte* memory = arenas_[static_cast<size_t>(of_rank)] + place.offset +
+                      static_cast<uint64_t>(begin) * c10::elementSize(dtype);
+  return at::from_blob(memory, {end - begin}, at::TensorOptions(dtype));
+}
+
+void SumProtocol::sum_own_slice(SumNumber number) {
+  auto refusal = refusal_of(number);
+  if (refusal.is_elsewhere || !refusal.mismatch.empty()) {
+    refusals_[number] = std::move(refusal);
+    return;
+  }
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    parts.push_back(slice_of(rank, rank_, number));
+  }
+  at::Tensor& own = parts[static_cast<size_t>(rank_)];
+  const int64_t numel = own.numel();
+  if (numel == 0) {
+    return;
+  }
+  if (ranks() == 2) {  // a + b has the bits of b + a
+    own.add_(parts[static_cast<size_t>(1 - rank_)]);
+    return;
+  }
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const auto block = [&](const at::Tensor& part) {
+      return part.narrow(0, begin, std::min(kBlock, numel - begin));
+    };
+    auto sum = at::add(block(parts[0]), block(parts[1]));
+    for (size_t i = 2; i < parts.size(); ++i) {
+      sum.add_(block(parts[i]));
+    }
+    block(own).copy_(sum);
+  }
+}
+
+void SumProtocol::take_other_slices(SumNumber number) {
+  if (refusals_.count(number) > 0) {
+    return;
+  }
+  for (int i = 1; i < ranks(); ++i) {
+    const int rank = (rank_ + i) % ranks();
+    const auto slice = slice_of(rank, rank, number);
+    if (slice.numel() > 0) {
+      slice_of(rank_, rank, number).copy_(slice);
+    }
+  }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ddp/shared_memory/sum_board.h"
+
+namespace ddp::detail {
+
+/// One rank's part in sums of tensors that lie in shared memory. Every rank
+/// brings one tensor to each sum; afterwards each tensor holds the sum. A sum
+/// passes three points:
+/// 1. All ranks have started: each rank sums its own slice of all tensors, into
+///    its own tensor.
+/// 2. All ranks have summed: each rank copies the other slices from the ranks
+///    that summed them.
+/// 3. All ranks have taken what they need: the rank may write to its tensor.
+///
+/// A slice is summed by one rank, in the order of the ranks. So all ranks have
+/// the same bits, whatever the timing, and the bits do not depend on the
+/// position of an element. Never waits: `advance` does what is possible now.
+///
+/// Thread contract: one call at a time on each rank.
+class SumProtocol {
+ public:
+  /// @param arenas  of all ranks.
+  SumProtocol(SumBoard board, std::vector<std::byte*> arenas, int rank);
+
+  /// Begins the next sum. The caller keeps the tensor and leaves its values
+  /// alone until the sum is done.
+  /// @pre `has_room`.
+  SumNumber start(const SumPlace& place);
+  /// Whether another sum may start; otherwise advance until the oldest one is
+  /// done.
+  bool has_room() const { return is_done(started_ + 1 - SumBoard::kPlaces); }
+  SumNumber last_started() const { return started_; }
+
+  /// Does a step that this rank can do now; of two steps the one of the older
+  /// sum, because another rank may wait for it. Returns false if the next steps
+  /// wait for other ranks.
+  bool advance() { return take() || sum(); }
+  /// Sums this rank's slice of the next sum, if all ranks have started it.
+  bool sum();
+  /// Copies the other slices of the next sum, if all ranks have summed theirs.
+  bool take();
+  /// The counter that the last start or step has advanced.
+  RankCounter& advanced() const { return *advanced_; }
+
+  bool is_done(SumNumber number) const;
+
+  /// What the next step towards the end of a sum waits for.
+  struct Awaited {
+    RankCounter* counter;
+    SumNumber number;
+    int rank;
+  };
+  /// @pre not `is_done(number)`, and `advance` has returned false.
+  Awaited awaited(SumNumber number) const;
+
+  /// Why nothing was summed; all ranks find the same.
+  struct Refusal {
+    bool is_elsewhere = false;  ///< the tensor of some rank is not shared
+    std::string mismatch;       ///< tensors of different sizes or dtypes, or ""
+  };
+  /// Returns the refusal of a sum that is done, once; nothing is left of the
+  /// sum then.
+  Refusal take_refusal(SumNumber number);
+
+ private:
+  int ranks() const { return static_cast<int>(arenas_.size()); }
+  Refusal refusal_of(SumNumber number) const;
+  at::Tensor slice_of(int of_rank, int slice, SumNumber number) const;
+  void sum_own_slice(SumNumber number);
+  void take_other_slices(SumNumber number);
+  void publish(RankCounter& counter, SumNumber number);
+  template <class CounterOf>
+  bool have_all(const CounterOf& counter_of, SumNumber number) const;
+
+  const SumBoard board_;
+  const std::vector<std::byte*> arenas_;
+  const int rank_;
+  SumNumber started_ = 0;
+  SumNumber summed_ = 0;
+  SumNumber taken_ = 0;
+  RankCounter* advanced_ = nullptr;
+  std::map<SumNumber, Refusal> refusals_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,348 @@
+// Trainings whose ranks, processes of this host, sum gradients in shared
+// memory.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/switch_exchange.h"
+#include "ddp/process_group.h"
+#include "ddp/traffic.h"
+#include "test/support/catch.h"
+#include "test/support/rank_processes.h"
+
+namespace ddp {
+namespace host_ranks_test {
+
+using Catch::Contains;
+using test::RankEnd;
+using test::run_rank_processes;
+using torch::Tensor;
+using Group = c10::intrusive_ptr<c10d::Backend>;
+using Model = DistributedDataParallel<torch::nn::LinearImpl>;
+
+ProcessGroupOptions over_gloo() {
+  return ProcessGroupOptions().backend("gloo").timeout(
+      std::chrono::minutes(10));
+}
+
+/// Small buckets, so that there are two.
+DistributedDataParallelOptions options_over(const Group& group) {
+  return DistributedDataParallelOptions()
+      .process_group(group)
+      .bucket_cap_mb(1e-6)
+      .first_bucket_cap_mb(1e-6);
+}
+
+torch::nn::Linear make_net() {
+  torch::manual_seed(3);
+  return torch::nn::Linear(30, 20);
+}
+
+Tensor loss_of(Model& model, int rank, int step) {
+  const auto x = torch::arange(60, torch::kFloat).reshape({2, 30});
+  return model((x * (step + 1) + rank).sin()).pow(2).sum();
+}
+
+void expect_whole(const std::vector<RankEnd>& ends) {
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(ends[rank].error == "");
+    CHECK(ends[rank].signal == 0);
+  }
+}
+
+/// Whether the tensor lies in memory that `SharedMemory` has mapped.
+bool is_shared(const Tensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream in(line);
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    in >> std::hex >> begin >> dash >> end;
+    if (begin <= address && address < end) {
+      return line.find("/memfd:ddp") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+void expect_gradients_in_shared_memory(Model& model, bool is_expected) {
+  for (int pass = 0; pass < 3; ++pass) {
+    loss_of(model, 0, pass).backward();
+    for (const auto& parameter : model->parameters()) {
+      TORCH_CHECK(is_shared(parameter.grad()) == is_expected, "pass ", pass);
+    }
+  }
+}
+
+TEST_CASE("gradients of the ranks of one host lie in shared memory") {
+  const bool option = GENERATE(true, false);
+  const bool variable = GENERATE(true, false);
+  expect_whole(run_rank_processes(2, [=](int rank) {
+    if (!variable && rank == 1) {
+      ::setenv("DDP_SHARED_MEMORY", "0", 1);
+    }
+    init_process_group(over_gloo().shared_memory(option || rank == 0));
+    Model model(make_net(), options_over(nullptr));
+    expect_gradients_in_shared_memory(model, option && variable);
+    destroy_process_group();
+  }));
+}
+
+TEST_CASE("a group around the job's gets its all-reduces") {
+  expect_whole(run_rank_processes(2, [](int) {
+    init_process_group(over_gloo());
+    auto counted = c10::make_intrusive<CountingBackend>(process_group());
+    Model model(make_net(), options_over(counted));
+    expect_gradients_in_shared_memory(model, false);
+    TORCH_CHECK(counted->take().all_reduce >= 3 * 620 * 4);
+    destroy_process_group();
+  }));
+}
+
+/// Trains in every way that changes the memory of gradients. Returns the
+/// gradients and parameters of each step.
+std::vector<Tensor> train(Model& model, int rank) {
+  torch::optim::SGD optimizer(model->parameters(), 1e-3);
+  std::vector<Tensor> seen;
+  std::vector<Tensor> held;
+  for (int step = 0; step < 12; ++step) {
+    loss_of(model, rank, step).backward();
+    for (const auto& parameter : model->parameters()) {
+      seen.push_back(parameter.grad().clone());
+      if (rank == 1 && step % 2 == 0) {
+        held.push_back(parameter.grad());  // this rank alone gets new memory
+        seen.push_back(held[held.size() / 2]);
+      }
+    }
+    torch::nn::utils::clip_grad_norm_(model->parameters(), 0.1);
+    optimizer.step();
+    optimizer.zero_grad(step % 3 != 0);
+    for (const auto& parameter : model->parameters()) {
+      seen.push_back(parameter.detach().clone());
+    }
+  }
+  return seen;
+}
+
+TEST_CASE("two ranks train as over Gloo, bit for bit") {
+  using Make = std::function<std::shared_ptr<Exchange>(const Group&)>;
+  const Make make =
+      GENERATE(Make([](const Group&) { return nullptr; }),
+               Make([](const Group& group) -> std::shared_ptr<Exchange> {
+                 return std::make_shared<CheckFinite>(group);
+               }),
+               Make([](const Group& group) -> std::shared_ptr<Exchange> {
+                 return std::make_shared<CastExchange>(group, torch::kBFloat16);
+               }),
+               Make([](const Group& group) -> std::shared_ptr<Exchange> {
+                 return std::make_shared<SwitchExchange>(
+                     std::make_shared<AllReduce>(group),
+                     4,
+                     std::make_shared<CastExchange>(group, torch::kBFloat16));
+               }));
+  const bool view = GENERATE(false, true);
+  expect_whole(run_rank_processes(2, [=](int rank) {
+    init_process_group(over_gloo());
+    const Group plain = c10::make_intrusive<CountingBackend>(process_group());
+    Model ours(make_net(),
+               options_over(process_group())
+                   .exchange(make(process_group()))
+                   .gradient_as_bucket_view(view));
+    Model theirs(make_net(),
+                 options_over(plain)
+                     .exchange(make(plain))
+                     .gradient_as_bucket_view(view));
+    const auto got = train(ours, rank);
+    const auto expected = train(theirs, rank);
+    TORCH_CHECK(got.size() == expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      TORCH_CHECK(got[i].equal(expected[i]), "tensor ", i);
+    }
+    destroy_process_group();
+  }));
+}
+
+TEST_CASE("three ranks have the same bits") {
+  expect_whole(run_rank_processes(3, [](int rank) {
+    init_process_group(over_gloo());
+    Model model(make_net(), options_over(nullptr));
+    for (int pass = 0; pass < 5; ++pass) {
+      loss_of(model, rank, pass).backward();
+      for (const auto& parameter : model->parameters()) {
+        std::vector<Tensor> most{parameter.grad().clone()};
+        std::vector<Tensor> least{parameter.grad().clone()};
+        c10d::AllreduceOptions options;
+        options.reduceOp = c10d::ReduceOp::MAX;
+        process_group()->allreduce(most, options)->wait();
+        options.reduceOp = c10d::ReduceOp::MIN;
+        process_group()->allreduce(least, options)->wait();
+        TORCH_CHECK(most[0].equal(least[0]));
+        TORCH_CHECK(is_shared(parameter.grad()));
+      }
+    }
+    destroy_process_group();
+  }));
+}
+
+TEST_CASE("gradients outlive their wrapper and the job") {
+  expect_whole(run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo());
+    Tensor grad;
+    Tensor before;
+    {
+      Model model(make_net(), options_over(nullptr));
+      loss_of(model, rank, 0).backward();
+      grad = model->parameters()[0].grad();
+      before = grad.clone();
+    }
+    Model next(make_net(), options_over(nullptr));
+    loss_of(next, rank, 1).backward();
+    TORCH_CHECK(grad.equal(before));
+    destroy_process_group();
+    grad.add_(1);
+    TORCH_CHECK(grad.equal(before + 1));
+  }));
+}
+
+TEST_CASE("a forked child leaves the ranks' memory alone") {
+  expect_whole(run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo());
+    Model model(make_net(), options_over(nullptr));
+    loss_of(model, rank, 0).backward();
+    const auto before = model->parameters()[0].grad().clone();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (const auto& parameter : model->parameters()) {
+        parameter.mutable_grad().reset();
+      }
+      ::_exit(0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    TORCH_CHECK(status == 0);
+    TORCH_CHECK(model->parameters()[0].grad().equal(before));
+    loss_of(model, rank, 1).backward();
+    destroy_process_group();
+  }));
+}
+
+/// Makes memfd_create() fail in this process, as a sandbox does.
+void forbid_memfd() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)),
+                           filter};
+  TORCH_CHECK(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  TORCH_CHECK(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST_CASE("ranks that cannot share memory train over Gloo") {
+  expect_whole(run_rank_processes(2, [](int rank) {
+    if (rank == 0) {
+      forbid_memfd();
+    }
+    init_process_group(over_gloo());
+    Model model(make_net(), options_over(nullptr));
+    expect_gradients_in_shared_memory(model, false);
+    destroy_process_group();
+  }));
+}
+
+// --- ranks that end ---
+
+/// Sends this process a signal after some time, wherever it is then.
+void signal_later(int number, std::chrono::microseconds time) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = number;
+  timer_t timer = nullptr;
+  TORCH_CHECK(::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+  const itimerspec when{{0, 0},
+                        {static_cast<time_t>(time.count() / 1'000'000),
+                         static_cast<long>(time.count() % 1'000'000 * 1000)}};
+  TORCH_CHECK(::timer_settime(timer, 0, &when, nullptr) == 0);
+}
+
+/// Number of kills; DDP_KILLS sets it.
+int kills() {
+  const char* text = std::getenv("DDP_KILLS");
+  return text == nullptr ? 6 : std::atoi(text);
+}
+
+TEST_CASE("a rank is killed while the ranks sum gradients") {
+  constexpr int kRanks = 3;
+  std::mt19937 random(std::random_device{}());
+  for (int i = 0; i < kills(); ++i) {
+    const std::chrono::microseconds time(
+        std::uniform_int_distribution<>(1, 60'000)(random));
+    const int victim = std::uniform_int_distribution<>(0, kRanks - 1)(random);
+    CAPTURE(time.count(), victim);
+    const auto ends = run_rank_processes(kRanks, [=](int rank) {
+      init_process_group(over_gloo());
+      Model model(make_net(), options_over(nullptr));
+      loss_of(model, rank, 0).backward();
+      if (rank == victim) {
+        signal_later(SIGKILL, time);
+      }
+      for (int pass = 1;; ++pass) {
+        loss_of(model, rank, pass).backward();
+      }
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      CAPTURE(rank);
+      const auto& end = ends[static_cast<size_t>(rank)];
+      if (rank == victim) {
+        CHECK(end.signal == SIGKILL);
+      } else {
+        CHECK_THAT(end.error,
+                   Contains("the process of rank " + std::to_string(victim) +
+                            " has ended"));
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that stands still ends the others' pass at the time-out") {
+  const auto ends = run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo().timeout(std::chrono::seconds(2)));
+    Model model(make_net(), options_over(nullptr));
+    loss_of(model, rank, 0).backward();
+    if (rank == 1) {
+      signal_later(SIGKILL, std::chrono::seconds(5));
+      ::raise(SIGSTOP);
+    }
+    loss_of(model, rank, 1).backward();
+  });
+  CHECK_THAT(ends[0].error, Contains("timed out"));
+  CHECK_THAT(ends[0].error, Contains("rank 1"));
+  CHECK(ends[1].signal == SIGKILL);
+}
+
+}  // namespace host_ranks_test
+}  // namespace ddp

@@ -1,0 +1,232 @@
+// Sums in shared memory by ranks that are threads over one mapping, so that
+// ThreadSanitizer sees what one rank reads and another writes.
+#include "ddp/shared_memory/shared_sums.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include <torch/types.h>
+
+#include "test/support/catch.h"
+#include "test/support/rank_threads.h"
+
+namespace ddp::detail {
+namespace shared_sums_test {
+
+using Catch::Contains;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong{120'000};
+
+struct Job {
+  explicit Job(int size)
+      : ranks(size),
+        file(SharedMemory::make_file(size, SumBoard::bytes(size))),
+        memory(std::make_shared<SharedMemory>(
+            FileDescriptor(::dup(file.get())), size, SumBoard::bytes(size))) {}
+
+  SharedSums sums(int rank) {
+    return SharedSums(
+        memory, rank, ranks, [this](int other) { return other == left; });
+  }
+  void run(const std::function<void(int rank)>& body) {
+    test::throw_first(test::try_rank_threads(ranks, body));
+  }
+  /// Memory that the arenas and the board take now.
+  int64_t bytes() const {
+    struct stat status {};
+    ::fstat(file.get(), &status);
+    return static_cast<int64_t>(status.st_blocks) * 512;
+  }
+
+  const int ranks;
+  FileDescriptor file;
+  std::shared_ptr<SharedMemory> memory;
+  std::atomic<int> left{-1};
+};
+
+TEST_CASE("ranks sum buckets and write to them at once") {
+  const int ranks = GENERATE(2, 3);
+  constexpr int kPasses = 60;
+  constexpr int kBuckets = 4;
+  Job job(ranks);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    std::vector<torch::Tensor> buckets;
+    for (int i = 0; i < kBuckets; ++i) {
+      buckets.push_back(sums.allocate(1 + i * 300, torch::kFloat));
+    }
+    for (int pass = 0; pass < kPasses; ++pass) {
+      std::vector<SumNumber> numbers;
+      for (int i = 0; i < kBuckets; ++i) {
+        buckets[static_cast<size_t>(i)].fill_(rank + pass * i);
+        numbers.push_back(sums.start(buckets[static_cast<size_t>(i)], kLong));
+      }
+      for (int i = 0; i < kBuckets; ++i) {
+        auto& bucket = buckets[static_cast<size_t>(i)];
+        TORCH_CHECK(sums.finish(numbers[static_cast<size_t>(i)], kLong));
+        const int expected = ranks * (ranks - 1) / 2 + ranks * pass * i;
+        TORCH_CHECK(bucket.eq(expected).all().item<bool>());
+        bucket.fill_(-1);
+      }
+      TORCH_CHECK(!sums.is_working());
+    }
+  });
+}
+
+TEST_CASE("more sums may start than a rank has places for") {
+  constexpr int kSums = 2 * SumBoard::kPlaces + 3;
+  Job job(2);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    const auto memory = sums.allocate(kSums * 32, torch::kLong);
+    std::vector<SumNumber> numbers;
+    for (int i = 0; i < kSums; ++i) {
+      numbers.push_back(
+          sums.start(memory.narrow(0, i * 32, 32).fill_(rank + i), kLong));
+    }
+    for (int i = 0; i < kSums; ++i) {
+      TORCH_CHECK(sums.finish(numbers[static_cast<size_t>(i)], kLong));
+      TORCH_CHECK(
+          memory.narrow(0, i * 32, 32).eq(1 + 2 * i).all().item<bool>());
+    }
+  });
+}
+
+TEST_CASE("a sum that misses a shared tensor is told on all ranks, once") {
+  Job job(2);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    auto tensor = sums.allocate(100, torch::kFloat).fill_(1);
+    const auto first =
+        sums.start(rank == 1 ? torch::ones({100}) : tensor, kLong);
+    const auto second = sums.start(tensor, kLong);
+    TORCH_CHECK(!sums.finish(first, kLong));
+    TORCH_CHECK(sums.finish(second, kLong));
+    TORCH_CHECK(tensor.eq(2).all().item<bool>());
+  });
+}
+
+TEST_CASE("ranks with different tensors all get an error") {
+  Job job(2);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    const auto number =
+        sums.start(sums.allocate(10 + rank, torch::kFloat), kLong);
+    std::string error;
+    try {
+      sums.finish(number, kLong);
+    } catch (const std::runtime_error& thrown) {
+      error = thrown.what();
+    }
+    TORCH_CHECK(error.find("rank 0 brings 10 elements of Float, rank 1 brings "
+                           "11 elements of Float") != std::string::npos,
+                error);
+  });
+}
+
+// --- waits end ---
+
+TEST_CASE("a rank waits for another at most the time-out") {
+  Job job(2);
+  auto sums = job.sums(0);
+  const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
+  CHECK(sums.is_working());
+  CHECK_THROWS_WITH(sums.finish(number, milliseconds(100)),
+                    Contains("Timed out waiting for rank 1"));
+}
+
+TEST_CASE("a rank that has left ends the wait for it") {
+  Job job(2);
+  auto sums = job.sums(0);
+  const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
+  auto wait = std::async(std::launch::async,
+                         [&] { return sums.finish(number, kLong); });
+  job.left = 1;
+  CHECK_THROWS_WITH(wait.get(), Contains("a rank has left"));
+}
+
+TEST_CASE("a rank that left after its part is not missed") {
+  Job job(2);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    auto tensor = sums.allocate(10, torch::kFloat).fill_(1);
+    const auto number = sums.start(tensor, kLong);
+    if (rank == 1) {
+      TORCH_CHECK(sums.finish(number, kLong));
+      job.left = 1;
+    } else {
+      TORCH_CHECK(sums.finish(number, kLong));
+    }
+    TORCH_CHECK(tensor.eq(2).all().item<bool>());
+  });
+  CHECK(job.left == 1);
+}
+
+TEST_CASE("an abort ends the wait of this rank") {
+  Job job(2);
+  auto sums = job.sums(0);
+  const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
+  auto wait = std::async(std::launch::async,
+                         [&] { return sums.finish(number, kLong); });
+  sums.abort();
+  CHECK_THROWS_WITH(wait.get(), Contains("the group was aborted"));
+}
+
+// --- memory ---
+
+TEST_CASE("memory is zeros, is given back, and outlives all else") {
+  Job job(2);
+  const int64_t at_first = job.bytes();
+  constexpr int64_t kNumel = 1 << 20;
+  torch::Tensor kept;
+  {
+    auto sums = job.sums(0);
+    auto tensor = sums.allocate(kNumel, torch::kFloat);
+    CHECK(tensor.eq(0).all().item<bool>());
+    tensor.fill_(1);
+    CHECK(job.bytes() == at_first + kNumel * 4);
+    const auto* address = tensor.data_ptr();
+    tensor.reset();
+    CHECK(job.bytes() == at_first);
+    kept = sums.allocate(kNumel, torch::kFloat);
+    CHECK(kept.data_ptr() == address);
+    CHECK(kept.eq(0).all().item<bool>());
+  }
+  job.memory.reset();
+  kept.fill_(3);
+  CHECK(kept.sum().item<float>() == 3.0F * kNumel);
+  kept.reset();
+  CHECK(job.bytes() == at_first);
+}
+
+TEST_CASE("gaps between tensors are used again") {
+  Job job(2);
+  auto sums = job.sums(1);
+  std::vector<torch::Tensor> tensors;
+  for (int i = 0; i < 4; ++i) {
+    tensors.push_back(sums.allocate(4096, torch::kByte));
+  }
+  const auto* first = tensors[0].data_ptr();
+  const auto* second = tensors[1].data_ptr();
+  tensors[1].reset();
+  tensors[2].reset();
+  const auto large = sums.allocate(8192, torch::kByte);
+  CHECK(large.data_ptr() == second);
+  tensors[0].reset();
+  CHECK(sums.allocate(1, torch::kByte).data_ptr() == first);
+}
+
+TEST_CASE("an allocation that does not fit is undefined") {
+  Job job(2);
+  auto sums = job.sums(0);
+  CHECK_FALSE(sums.allocate(int64_t{1} << 50, torch::kByte).defined());
+  CHECK(sums.allocate(10, torch::kByte).defined());
+}
+
+}  // namespace shared_sums_test
+}  // namespace ddp::detail
