@@ -52,7 +52,7 @@ at::Tensor AllReduce::allocate(int64_t numel,
                                const at::TensorOptions& options) {
   auto* job = dynamic_cast<detail::MonitoredBackend*>(group_.get());
   at::Tensor memory;
-  if (job != nullptr && options.device().is_cpu() && job->sums_buckets()) {
+  if (job != nullptr && options.device().is_cpu() && job->shares_memory()) {
     sums_buckets_ = job;
     memory = job->allocate_bucket(numel, options);
   }

@@ -55,7 +55,7 @@ at::Tensor allocate_bucket(c10d::Backend& backend,
                            const at::TensorOptions& options);
 
 /// Returns true if `sum_bucket` can be called: the ranks share memory.
-bool sums_buckets(c10d::Backend& backend);
+bool shares_memory(c10d::Backend& backend);
 
 /// Starts the sum of a contiguous CPU tensor over the ranks. In contrast to an
 /// all-reduce, the work goes on in the calls of `sum_bucket` and of the works'
@@ -64,6 +64,14 @@ bool sums_buckets(c10d::Backend& backend);
 /// all-reduce over Gloo.
 c10::intrusive_ptr<c10d::Work> sum_bucket(
     const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor);
+
+/// Starts the copy of rank `source`'s tensor into the other ranks' tensors,
+/// which are contiguous and on the CPU. As with `sum_bucket`, every rank waits
+/// for each work, in the order of the starts; the works do nothing before.
+c10::intrusive_ptr<c10d::Work> copy_from_rank(
+    const c10::intrusive_ptr<c10d::Backend>& backend,
+    int source,
+    const at::Tensor& tensor);
 
 /// Connection of one GPU of this rank with one GPU of each other rank.
 struct GpuConnection {

@@ -251,8 +251,8 @@ at::Tensor MonitoredBackend::allocate_bucket(int64_t numel,
   return detail::allocate_bucket(inner(), numel, options);
 }
 
-bool MonitoredBackend::sums_buckets() {
-  return detail::sums_buckets(inner());
+bool MonitoredBackend::shares_memory() {
+  return detail::shares_memory(inner());
 }
 
 MonitoredBackend::Work MonitoredBackend::sum_bucket(const at::Tensor& tensor) {
@@ -263,6 +263,12 @@ MonitoredBackend::Work MonitoredBackend::sum_bucket(const at::Tensor& tensor) {
     not_started();
     throw;
   }
+}
+
+MonitoredBackend::Work MonitoredBackend::copy_from_rank(
+    int source, const at::Tensor& tensor) {
+  for_collective(tensor.device());
+  return detail::copy_from_rank(shared(), source, tensor);
 }
 
 MonitoredBackend::Work MonitoredBackend::barrier(

@@ -115,9 +115,10 @@ class MonitoredBackend : public ForwardingBackend {
 
   /// See backends.h.
   at::Tensor allocate_bucket(int64_t numel, const at::TensorOptions& options);
-  bool sums_buckets();
-  /// Counts as a collective of this group.
+  bool shares_memory();
+  /// Both count as a collective of this group.
   Work sum_bucket(const at::Tensor& tensor);
+  Work copy_from_rank(int source, const at::Tensor& tensor);
 
   enum class End { finish, abort };
   /// Completes the started work (waits for it, or aborts it) and releases the

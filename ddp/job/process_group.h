@@ -46,12 +46,13 @@ struct ProcessGroupOptions {
   /// MASTER_ADDR and MASTER_PORT. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
-  /// With Gloo, `AllReduce` and exchanges around it sum gradients on the CPU in
-  /// memory that all ranks of a group map, if all of them are on one host (one
-  /// kernel, one network namespace, one user). `.grad` then lies in that
-  /// memory, which a forked child does not have. False, or the variable
-  /// DDP_SHARED_MEMORY=0 on any rank: over Gloo's connections, as everything
-  /// else. For 3 or more ranks the two differ in the last bits of a sum.
+  /// With Gloo, if all ranks of a group are on one host (one kernel, one
+  /// network namespace, one user), they map one memory. `AllReduce` and
+  /// exchanges around it then sum gradients on the CPU there, and wrappers and
+  /// `ZeroRedundancyOptimizer` copy state there; everything else goes over
+  /// Gloo's connections. `.grad` lies in that memory, which a forked child does
+  /// not have. False, or the variable DDP_SHARED_MEMORY=0 on any rank: Gloo
+  /// alone. For 3 or more ranks the two differ in the last bits of a sum.
   TORCH_ARG(bool, shared_memory) = true;
 };
 

@@ -11,6 +11,7 @@
 #include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/base/text/record.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 
@@ -247,23 +248,34 @@ void copy_pieces(const at::Tensor& flat,
   at::_foreach_copy_(targets, pieces);
 }
 
+c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
+                                               c10d::Backend& group,
+                                               const at::Tensor& tensor) {
+  // A group that the program has put around the job's gets its collectives.
+  auto* job = dynamic_cast<MonitoredBackend*>(&group);
+  if (job != nullptr && tensor.is_cpu() && job->shares_memory()) {
+    return job->copy_from_rank(source, tensor);
+  }
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  std::vector<at::Tensor> tensors{tensor};
+  return group.broadcast(tensors, options);
+}
+
 void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors,
                     int64_t message_bytes) {
   c10::NoGradGuard no_grad;
-  c10d::BroadcastOptions options;
-  options.rootRank = source;
   for (const auto& members : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, message_bytes, false)) {
-      std::vector<at::Tensor> flat{
-          torch::utils::flatten_dense_tensors(chunk.tensors)};
-      wait(group.broadcast(flat, options),
+      const auto flat = torch::utils::flatten_dense_tensors(chunk.tensors);
+      wait(start_broadcast(source, group, flat),
            group,
            "broadcast of rank " + std::to_string(source) + "'s state");
       if (group.getRank() != source) {
-        copy_pieces(flat[0], chunk.tensors);
+        copy_pieces(flat, chunk.tensors);
       }
     }
   }

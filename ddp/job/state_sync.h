@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace ddp::detail {
 
@@ -77,6 +78,13 @@ std::vector<std::vector<at::Tensor>> by_dtype_and_device(
 /// recording must be off.
 void copy_pieces(const at::Tensor& flat,
                  const std::vector<at::Tensor>& tensors);
+
+/// Starts a broadcast of a contiguous tensor: in shared memory if the ranks
+/// share some, else by the group's broadcast. Every rank waits for the work,
+/// and in the order of the starts.
+c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
+                                               c10d::Backend& group,
+                                               const at::Tensor& tensor);
 
 /// Copies the values of rank `source` into the other ranks' tensors, with few
 /// large messages per dtype and device. Collective. Runs without gradient

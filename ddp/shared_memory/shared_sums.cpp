@@ -1,5 +1,6 @@
 #include "ddp/shared_memory/shared_sums.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,9 @@ namespace {
 
 /// Time after which a waiting rank looks for departures.
 constexpr std::chrono::milliseconds kLook{50};
+
+/// A part of a copy that stays in the cache until the other ranks read it.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 std::vector<std::byte*> arenas_of(const SharedMemory& memory, int ranks) {
   std::vector<std::byte*> arenas;
@@ -51,17 +55,9 @@ SumNumber SharedSums::start(const at::Tensor& tensor,
                             std::chrono::milliseconds timeout) {
   const c10::NoGradGuard no_grad;
   const std::lock_guard lock(mutex_);
-  if (!protocol_.has_room()) {
-    complete(tensors_.front().first, timeout);
-  }
-  const auto offset = memory_->offset_of(tensor.data_ptr(), rank_);
-  const SumPlace place{offset.value_or(0),
-                       tensor.numel(),
-                       static_cast<int32_t>(tensor.scalar_type()),
-                       offset.has_value()};
-  const SumNumber number = protocol_.start(place);
-  wake_sleepers(protocol_.advanced());
-  tensors_.emplace_back(number, tensor);
+  make_room(timeout);
+  const SumNumber number = protocol_.start(place_of(tensor));
+  begin(number, tensor);
   ++working_;
   advance();
   return number;
@@ -70,8 +66,80 @@ SumNumber SharedSums::start(const at::Tensor& tensor,
 bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
   const c10::NoGradGuard no_grad;
   const std::lock_guard lock(mutex_);
-  complete(number, timeout);
+  const bool is_summed = end(number, timeout);
   --working_;
+  return is_summed;
+}
+
+/// While the others copy a piece, the source writes the next one.
+bool SharedSums::copy_from(int source,
+                           const at::Tensor& tensor,
+                           std::chrono::milliseconds timeout) {
+  const c10::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex_);
+  const auto bytes = tensor.view({-1}).view(at::kByte);
+  ++working_;
+  std::deque<SumNumber> numbers;
+  bool is_copied = true;
+  const auto end_oldest = [&] {
+    is_copied = end(numbers.front(), timeout) && is_copied;
+    numbers.pop_front();
+  };
+  for (int64_t offset = 0; offset < bytes.numel() && is_copied;
+       offset += kPieceBytes) {
+    if (numbers.size() == 2) {
+      end_oldest();
+    }
+    make_room(timeout);
+    const auto piece =
+        bytes.narrow(0, offset, std::min(kPieceBytes, bytes.numel() - offset));
+    auto shared = piece;
+    if (source == rank_ && has_pieces()) {
+      shared = pieces_.narrow(
+          0, offset / kPieceBytes % 2 * kPieceBytes, piece.numel());
+      shared.copy_(piece);
+    }
+    numbers.push_back(protocol_.start_copy(place_of(shared), source, piece));
+    begin(numbers.back(), shared);
+    advance();
+  }
+  while (!numbers.empty()) {
+    end_oldest();
+  }
+  --working_;
+  return is_copied;
+}
+
+bool SharedSums::has_pieces() {
+  if (!pieces_.defined()) {
+    pieces_ = allocate(2 * kPieceBytes, at::kByte);
+  }
+  return pieces_.defined();
+}
+
+SumPlace SharedSums::place_of(const at::Tensor& tensor) const {
+  const auto offset = memory_->offset_of(tensor.data_ptr(), rank_);
+  return {offset.value_or(0),
+          tensor.numel(),
+          static_cast<int32_t>(tensor.scalar_type()),
+          offset.has_value()};
+}
+
+void SharedSums::make_room(std::chrono::milliseconds timeout) {
+  while (!protocol_.has_room()) {
+    complete(tensors_.front().first, timeout);
+  }
+}
+
+/// Keeps the tensor of a sum that has started.
+void SharedSums::begin(SumNumber number, const at::Tensor& tensor) {
+  wake_sleepers(protocol_.advanced());
+  tensors_.emplace_back(number, tensor);
+}
+
+/// Returns false if a tensor was elsewhere.
+bool SharedSums::end(SumNumber number, std::chrono::milliseconds timeout) {
+  complete(number, timeout);
   const auto refusal = protocol_.take_refusal(number);
   if (!refusal.mismatch.empty()) {
     throw std::runtime_error("Expected the same tensors on all ranks, but " +

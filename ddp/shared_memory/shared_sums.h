@@ -47,6 +47,15 @@ class SharedSums {
   ///   part, or after `abort`.
   bool finish(SumNumber number, std::chrono::milliseconds timeout);
 
+  /// Copies the values of a contiguous CPU tensor of rank `source` into the
+  /// other ranks' tensors, piece by piece, and returns when all have them. The
+  /// order among sums counts. Returns false if nothing was copied, because
+  /// `source` got no shared memory.
+  /// @throws std::runtime_error as `finish`.
+  bool copy_from(int source,
+                 const at::Tensor& tensor,
+                 std::chrono::milliseconds timeout);
+
   /// Whether a sum has started and not finished.
   bool is_working() const { return working_ > 0; }
 
@@ -54,6 +63,11 @@ class SharedSums {
   void abort() noexcept;
 
  private:
+  SumPlace place_of(const at::Tensor& tensor) const;
+  bool has_pieces();
+  void make_room(std::chrono::milliseconds timeout);
+  void begin(SumNumber number, const at::Tensor& tensor);
+  bool end(SumNumber number, std::chrono::milliseconds timeout);
   void complete(SumNumber number, std::chrono::milliseconds timeout);
   void advance();
   void wait_for_ranks(SumNumber number,
@@ -69,6 +83,7 @@ class SharedSums {
   std::mutex mutex_;
   SumProtocol protocol_;
   std::deque<std::pair<SumNumber, at::Tensor>> tensors_;  // not done yet
+  at::Tensor pieces_;  // shared memory for two pieces of a copy
 };
 
 }  // namespace ddp::detail

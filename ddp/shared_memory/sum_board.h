@@ -27,6 +27,8 @@ struct SumPlace {
   int64_t numel = 0;
   int32_t dtype = 0;      ///< c10::ScalarType
   int32_t is_shared = 0;  ///< 0: the tensor is not in the arena
+  /// -1, or the rank whose tensor is copied to the others instead of a sum.
+  int64_t source = -1;
 };
 
 /// How far each rank has come with the sums of a group, in memory that all

@@ -45,6 +45,16 @@ SumNumber SumProtocol::start(const SumPlace& place) {
   return number;
 }
 
+SumNumber SumProtocol::start_copy(SumPlace place,
+                                  int source,
+                                  at::Tensor tensor) {
+  place.source = source;
+  if (rank_ != source) {
+    copies_[started_ + 1] = std::move(tensor);
+  }
+  return start(place);
+}
+
 template <class CounterOf>
 bool SumProtocol::have_all(const CounterOf& counter_of,
                            SumNumber number) const {
@@ -121,9 +131,12 @@ SumProtocol::Refusal SumProtocol::refusal_of(SumNumber number) const {
   Refusal refusal;
   for (int rank = 0; rank < ranks(); ++rank) {
     const SumPlace& place = board_.place(rank, number);
-    refusal.is_elsewhere = refusal.is_elsewhere || place.is_shared == 0;
+    const bool is_read = place.source < 0 || place.source == rank;
+    refusal.is_elsewhere =
+        refusal.is_elsewhere || (is_read && place.is_shared == 0);
     if (refusal.mismatch.empty() &&
-        (place.numel != first.numel || place.dtype != first.dtype)) {
+        (place.numel != first.numel || place.dtype != first.dtype ||
+         place.source != first.source)) {
       refusal.mismatch = "rank 0 brings " + text_of(first) + ", rank " +
                          std::to_string(rank) + " brings " + text_of(place);
     }
@@ -141,22 +154,28 @@ SumProtocol::Refusal SumProtocol::take_refusal(SumNumber number) {
   return refusal;
 }
 
-at::Tensor SumProtocol::slice_of(int of_rank,
-                                 int slice,
-                                 SumNumber number) const {
-  const SumPlace& place = board_.place(of_rank, number);
-  const auto dtype = static_cast<c10::ScalarType>(place.dtype);
+at::Tensor SumProtocol::tensor_of(int rank, SumNumber number) const {
+  const SumPlace& place = board_.place(rank, number);
+  return at::from_blob(
+      arenas_[static_cast<size_t>(rank)] + place.offset,
+      {place.numel},
+      at::TensorOptions(static_cast<c10::ScalarType>(place.dtype)));
+}
+
+at::Tensor SumProtocol::slice_of(int rank, int slice, SumNumber number) const {
+  const SumPlace& place = board_.place(rank, number);
   const int64_t begin = first_of_slice(place, slice, ranks());
   const int64_t end = first_of_slice(place, slice + 1, ranks());
-  std::byte* memory = arenas_[static_cast<size_t>(of_rank)] + place.offset +
-                      static_cast<uint64_t>(begin) * c10::elementSize(dtype);
-  return at::from_blob(memory, {end - begin}, at::TensorOptions(dtype));
+  return tensor_of(rank, number).narrow(0, begin, end - begin);
 }
 
 void SumProtocol::sum_own_slice(SumNumber number) {
   auto refusal = refusal_of(number);
   if (refusal.is_elsewhere || !refusal.mismatch.empty()) {
     refusals_[number] = std::move(refusal);
+    return;
+  }
+  if (board_.place(rank_, number).source >= 0) {
     return;
   }
   std::vector<at::Tensor> parts;
@@ -185,7 +204,15 @@ void SumProtocol::sum_own_slice(SumNumber number) {
 }
 
 void SumProtocol::take_other_slices(SumNumber number) {
+  const auto copy = copies_.extract(number);
   if (refusals_.count(number) > 0) {
+    return;
+  }
+  const auto source = static_cast<int>(board_.place(rank_, number).source);
+  if (source >= 0) {
+    if (source != rank_) {
+      at::Tensor(copy.mapped()).copy_(tensor_of(source, number));
+    }
     return;
   }
   for (int i = 1; i < ranks(); ++i) {

@@ -24,6 +24,9 @@ namespace ddp::detail {
 /// the same bits, whatever the timing, and the bits do not depend on the
 /// position of an element. Never waits: `advance` does what is possible now.
 ///
+/// A tensor of one rank can be copied to the others by the same points: there
+/// is nothing to sum, and what each rank takes is the whole tensor.
+///
 /// Thread contract: one call at a time on each rank.
 class SumProtocol {
  public:
@@ -34,6 +37,11 @@ class SumProtocol {
   /// alone until the sum is done.
   /// @pre `has_room`.
   SumNumber start(const SumPlace& place);
+  /// Begins a copy of the tensor of rank `source`, which alone has to lie in
+  /// the arena.
+  /// @param place  of `tensor`, contiguous.
+  /// @pre `has_room`.
+  SumNumber start_copy(SumPlace place, int source, at::Tensor tensor);
   /// Whether another sum may start; otherwise advance until the oldest one is
   /// done.
   bool has_room() const { return is_done(started_ + 1 - SumBoard::kPlaces); }
@@ -63,7 +71,7 @@ class SumProtocol {
 
   /// Why nothing was summed; all ranks find the same.
   struct Refusal {
-    bool is_elsewhere = false;  ///< the tensor of some rank is not shared
+    bool is_elsewhere = false;  ///< a tensor that others read is not shared
     std::string mismatch;       ///< tensors of different sizes or dtypes, or ""
   };
   /// Returns the refusal of a sum that is done, once; nothing is left of the
@@ -73,7 +81,8 @@ class SumProtocol {
  private:
   int ranks() const { return static_cast<int>(arenas_.size()); }
   Refusal refusal_of(SumNumber number) const;
-  at::Tensor slice_of(int of_rank, int slice, SumNumber number) const;
+  at::Tensor tensor_of(int rank, SumNumber number) const;
+  at::Tensor slice_of(int rank, int slice, SumNumber number) const;
   void sum_own_slice(SumNumber number);
   void take_other_slices(SumNumber number);
   void publish(RankCounter& counter, SumNumber number);
@@ -88,6 +97,7 @@ class SumProtocol {
   SumNumber taken_ = 0;
   RankCounter* advanced_ = nullptr;
   std::map<SumNumber, Refusal> refusals_;
+  std::map<SumNumber, at::Tensor> copies_;  // tensors that receive a copy
 };
 
 }  // namespace ddp::detail

@@ -33,8 +33,8 @@ Kind kind_of(const kineto::KinetoEvent& event, const c10::Device& device) {
   if (device.is_cuda() && type == libkineto::ActivityType::CONCURRENT_KERNEL) {
     return starts_with(name, "nccl") ? Kind::communication : Kind::compute;
   }
-  // For example gloo:all_reduce and gloo:all_to_all.
-  if (starts_with(name, "gloo:")) {
+  // For example gloo:all_to_all; ddp:all_reduce is one in shared memory.
+  if (starts_with(name, "gloo:") || starts_with(name, "ddp:")) {
     return Kind::communication;
   }
   if (device.is_cpu() && starts_with(name, "autograd::engine::evaluate")) {
@@ -62,6 +62,36 @@ std::set<ActivityType> activities(const c10::Device& device) {
   return device.is_cuda()
              ? std::set<ActivityType>{ActivityType::CPU, ActivityType::CUDA}
              : std::set<ActivityType>{ActivityType::CPU};
+}
+
+/// Collectives in shared memory have no thread and overlap each other: gives
+/// them tracks of their own, on which no two overlap.
+void spread_over_tracks(std::vector<TraceEvent>& events) {
+  constexpr int64_t kFirstTrack = int64_t{1} << 32;  // above thread ids
+  std::vector<TraceEvent*> overlapping;
+  for (auto& event : events) {
+    if (starts_with(event.name, "ddp:")) {
+      overlapping.push_back(&event);
+    }
+  }
+  std::sort(overlapping.begin(),
+            overlapping.end(),
+            [](const TraceEvent* a, const TraceEvent* b) {
+              return a->span.begin < b->span.begin;
+            });
+  std::vector<int64_t> ends;  // of the last event on each track
+  for (TraceEvent* event : overlapping) {
+    const auto free =
+        std::find_if(ends.begin(), ends.end(), [event](int64_t end) {
+          return end <= event->span.begin;
+        });
+    event->track = kFirstTrack + (free - ends.begin());
+    if (free == ends.end()) {
+      ends.push_back(event->span.end);
+    } else {
+      *free = event->span.end;
+    }
+  }
 }
 
 // Returns the earliest begin of all events of all ranks.
@@ -106,6 +136,7 @@ std::vector<TraceEvent> Profiler::stop() {
                       elements_of(event),
                       event.deviceResourceId()});
   }
+  spread_over_tracks(events);
   return events;
 }
 

@@ -136,7 +136,9 @@ struct AllReduceTime {
 };
 
 /// Pure: returns the all-reduces of the last scope "backward", ordered by their
-/// begin; empty without this scope.
+/// begin; empty without this scope. An all-reduce in shared memory counts from
+/// its start until its end, although the rank works for it in parts of that
+/// time only.
 std::vector<AllReduceTime> last_all_reduces(
     const std::vector<TraceEvent>& events);
 

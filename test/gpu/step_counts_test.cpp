@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -5,6 +9,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "ddp/distributed_data_parallel.h"
 #include "dp/data_parallel.h"
@@ -149,6 +155,77 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(copies(wrapped) == wrapped.copies_on_device + wrapped.copies_to_host);
   CHECK(wrapped.event_records ==
         3 * wrapped.all_reduces + wrapped.copies_to_host);
+}
+
+/// A module under c10d::Reducer, used as in PyTorch's DDP. Its bucket views do
+/// not work with LibTorch's optimizers.
+class C10dModel {
+ public:
+  C10dModel(const Net& net, const NcclRank& rank, int64_t cap) : net_(net) {
+    auto ranks = c10::make_intrusive<c10d::ProcessGroup>(rank.rank,
+                                                         rank.group->getSize());
+    using Type = c10d::ProcessGroup::BackendType;
+    ranks->setBackend(c10::kCUDA, Type::CUSTOM, rank.group);
+    ranks->setDefaultBackend(Type::CUSTOM);
+    ranks->setGroupName("counts");
+    const auto parameters = net_->parameters();
+    auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+        parameters, {static_cast<size_t>(cap)});
+    std::reverse(buckets.begin(), buckets.end());
+    reducer_ = std::make_shared<c10d::Reducer>(
+        parameters,
+        buckets,
+        ranks,
+        /*expect_sparse_gradients=*/std::vector<bool>(parameters.size(), false),
+        /*bucket_bytes_cap=*/cap,
+        /*find_unused_parameters=*/false,
+        /*gradient_as_bucket_view=*/false,
+        /*param_names=*/std::unordered_map<size_t, std::string>{},
+        /*first_bucket_bytes_cap=*/cap,
+        /*skip_all_reduce_unused_params=*/false,
+        /*use_python_reducer=*/false,
+        /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  }
+
+  C10dModel* operator->() { return this; }
+  std::vector<torch::Tensor> parameters() const { return net_->parameters(); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    reducer_->prepare_for_forward();
+    reducer_->rebuild_buckets();
+    auto output = net_->forward(x);
+    reducer_->prepare_for_backward({});
+    return output;
+  }
+
+ private:
+  Net net_;
+  std::shared_ptr<c10d::Reducer> reducer_;
+};
+
+TEST_CASE("a step asks no more of the GPU than c10d::Reducer's",
+          "[gpu][stand-in]") {
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  Counts ours;
+  Counts theirs;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto net = make_net(rank.device);
+    DistributedDataParallel model(net, a_bucket_a_layer(rank));
+    const auto mine = counts_of(model, rank.device, rank.meet);
+    C10dModel other(make_net(rank.device), rank, (32 * 32 + 32) * 4);
+    const auto others = counts_of(other, rank.device, rank.meet);
+    if (rank.rank == 0) {
+      ours = mine;
+      theirs = others;
+    }
+  });
+  CHECK(ours.nccl_calls() == theirs.nccl_calls());
+  CHECK(ours.kernels <= theirs.kernels);
+  CHECK(copies(ours) <= copies(theirs));
+  CHECK(ours.event_records <= theirs.event_records);
+  CHECK(ours.event_waits <= theirs.event_waits);
+  CHECK(ours.host_synchronizes() <= theirs.host_synchronizes());
+  CHECK(ours.allocations <= theirs.allocations);
 }
 
 }  // namespace step_counts_test

@@ -118,7 +118,7 @@ class Inspect(JobTest):
                            event["tid"]) for event in events
                           if event["pid"] == rank and event["name"] == name)
 
-        reductions = [spans(rank, "gloo:all_reduce") for rank in (0, 1)]
+        reductions = [spans(rank, "ddp:all_reduce") for rank in (0, 1)]
         self.assertEqual(len(reductions[0]), len(reductions[1]))
         for rank in 0, 1:
             passes = spans(rank, "backward")

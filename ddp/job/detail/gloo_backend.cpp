@@ -130,18 +130,9 @@ class GlooBackend : public c10d::ProcessGroupGloo {
 
 using Gloo = c10::intrusive_ptr<GlooBackend>;
 
-/// A sum in shared memory, or over Gloo if a rank's tensor is not there.
-class SumWork : public c10d::Work {
+/// Work that is done by the calls of its own rank.
+class SharedWork : public c10d::Work {
  public:
-  SumWork(Gloo gloo, std::vector<at::Tensor> tensors)
-      : Work(gloo->getRank(),
-             c10d::OpType::ALLREDUCE,
-             "ddp:sum_in_shared_memory",
-             tensors),
-        gloo_(std::move(gloo)),
-        tensors_(std::move(tensors)),
-        number_(gloo_->sums()->start(tensors_[0], gloo_->timeout())) {}
-
   bool wait(std::chrono::milliseconds timeout) override {
     try {
       complete(timeout == kNoTimeout ? gloo_->timeout() : timeout);
@@ -153,17 +144,62 @@ class SumWork : public c10d::Work {
     return true;
   }
 
- private:
-  void complete(std::chrono::milliseconds timeout) {
+ protected:
+  SharedWork(Gloo gloo,
+             const at::Tensor& tensor,
+             c10d::OpType type,
+             const char* title)
+      : Work(gloo->getRank(), type, title, std::vector<at::Tensor>{tensor}),
+        gloo_(std::move(gloo)),
+        tensors_{tensor} {}
+
+  virtual void complete(std::chrono::milliseconds timeout) = 0;
+
+  const Gloo gloo_;
+  std::vector<at::Tensor> tensors_;
+};
+
+/// A sum in shared memory, or over Gloo if a rank's tensor is not there.
+class SumWork : public SharedWork {
+ public:
+  SumWork(const Gloo& gloo, const at::Tensor& tensor)
+      : SharedWork(gloo, tensor, c10d::OpType::ALLREDUCE, "ddp:all_reduce"),
+        number_(gloo_->sums()->start(tensor, gloo_->timeout())) {}
+
+ protected:
+  void complete(std::chrono::milliseconds timeout) override {
     if (!gloo_->sums()->finish(number_, timeout)) {
       gloo_->allreduce(tensors_)->wait(timeout);
     }
   }
 
-  const Gloo gloo_;
-  std::vector<at::Tensor> tensors_;
+ private:
   const SumNumber number_;
 };
+
+/// A copy in shared memory, or over Gloo if the source got none.
+class CopyWork : public SharedWork {
+ public:
+  CopyWork(const Gloo& gloo, int source, const at::Tensor& tensor)
+      : SharedWork(gloo, tensor, c10d::OpType::BROADCAST, "ddp:broadcast"),
+        source_(source) {}
+
+ protected:
+  void complete(std::chrono::milliseconds timeout) override {
+    if (!gloo_->sums()->copy_from(source_, tensors_[0], timeout)) {
+      c10d::BroadcastOptions options;
+      options.rootRank = source_;
+      gloo_->broadcast(tensors_, options)->wait(timeout);
+    }
+  }
+
+ private:
+  const int source_;
+};
+
+Gloo gloo_of(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return Gloo::reclaim_copy(&dynamic_cast<GlooBackend&>(*backend));
+}
 
 }  // namespace
 
@@ -181,7 +217,7 @@ at::Tensor allocate_bucket(c10d::Backend& backend,
              : at::Tensor();
 }
 
-bool sums_buckets(c10d::Backend& backend) {
+bool shares_memory(c10d::Backend& backend) {
   auto* gloo = dynamic_cast<GlooBackend*>(&backend);
   return gloo != nullptr && gloo->sums() != nullptr;
 }
@@ -189,9 +225,14 @@ bool sums_buckets(c10d::Backend& backend) {
 c10::intrusive_ptr<c10d::Work> sum_bucket(
     const c10::intrusive_ptr<c10d::Backend>& backend,
     const at::Tensor& tensor) {
-  auto& gloo = dynamic_cast<GlooBackend&>(*backend);
-  return c10::make_intrusive<SumWork>(Gloo::reclaim_copy(&gloo),
-                                      std::vector<at::Tensor>{tensor});
+  return c10::make_intrusive<SumWork>(gloo_of(backend), tensor);
+}
+
+c10::intrusive_ptr<c10d::Work> copy_from_rank(
+    const c10::intrusive_ptr<c10d::Backend>& backend,
+    int source,
+    const at::Tensor& tensor) {
+  return c10::make_intrusive<CopyWork>(gloo_of(backend), source, tensor);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {

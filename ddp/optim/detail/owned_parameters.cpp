@@ -66,10 +66,7 @@ void broadcast_from_owners(c10d::Backend& group,
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& message : messages) {
     flat.push_back(message_of(message, message.owner == group.getRank()));
-    c10d::BroadcastOptions options;
-    options.rootRank = message.owner;
-    std::vector<at::Tensor> tensors{flat.back()};
-    works.push_back(group.broadcast(tensors, options));
+    works.push_back(start_broadcast(message.owner, group, flat.back()));
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     wait(works[i],

@@ -11,21 +11,29 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/switch_exchange.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
+#include "ddp/trace.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/rank_processes.h"
@@ -181,6 +189,67 @@ TEST_CASE("two ranks train as over Gloo, bit for bit") {
     for (size_t i = 0; i < got.size(); ++i) {
       TORCH_CHECK(got[i].equal(expected[i]), "tensor ", i);
     }
+    destroy_process_group();
+  }));
+}
+
+/// Batch norm, whose buffers rank 0 sends in each forward, and an optimizer
+/// whose ranks send what they have stepped, in small and large messages.
+std::vector<Tensor> train_with_state(const Group& group, int rank) {
+  torch::manual_seed(rank);  // the wrapper makes the ranks equal
+  torch::nn::Sequential net(torch::nn::Linear(4, 600),
+                            torch::nn::BatchNorm1d(600),
+                            torch::nn::Linear(600, 600));
+  DistributedDataParallel model(
+      net, DistributedDataParallelOptions().process_group(group));
+  ZeroRedundancyOptimizer optimizer(
+      model->parameters(),
+      [](auto parameters) {
+        return std::make_unique<torch::optim::SGD>(std::move(parameters), 1e-3);
+      },
+      group);
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    const auto x = torch::arange(20, torch::kFloat).reshape({5, 4});
+    model((x * (step + 1) + rank).sin()).pow(2).mean().backward();
+    optimizer.step();
+  }
+  auto seen = model->parameters();
+  const auto buffers = model->buffers();
+  seen.insert(seen.end(), buffers.begin(), buffers.end());
+  return seen;
+}
+
+TEST_CASE("state, buffers and stepped parameters are those over Gloo") {
+  expect_whole(run_rank_processes(3, [](int rank) {
+    init_process_group(over_gloo());
+    const Group plain = c10::make_intrusive<CountingBackend>(process_group());
+    const auto got = train_with_state(process_group(), rank);
+    const auto expected = train_with_state(plain, rank);
+    for (size_t i = 0; i < got.size(); ++i) {
+      TORCH_CHECK(torch::allclose(got[i], expected[i]), "tensor ", i);
+    }
+    destroy_process_group();
+  }));
+}
+
+TEST_CASE("the profiler sees sums and copies in shared memory") {
+  expect_whole(run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo());
+    Model model(make_net(), options_over(nullptr));
+    loss_of(model, rank, 0).backward();
+    Profiler profiler;
+    loss_of(model, rank, 1).backward();
+    Model next(make_net(), options_over(nullptr));
+    std::map<std::string, int64_t> elements;
+    for (const auto& event : profiler.stop()) {
+      if (event.kind == TraceEvent::Kind::communication) {
+        elements[event.name] += event.elements;
+      }
+    }
+    TORCH_CHECK(elements["ddp:all_reduce"] >= 620);
+    TORCH_CHECK(elements["ddp:broadcast"] >= 620);
+    TORCH_CHECK(elements.count("gloo:all_reduce") == 0);
     destroy_process_group();
   }));
 }

@@ -111,6 +111,27 @@ TEST_CASE("a sum that misses a shared tensor is told on all ranks, once") {
   });
 }
 
+TEST_CASE("tensors of one rank are copied between sums") {
+  const int64_t numel = GENERATE(0, 1, 1000, 700'001);
+  Job job(3);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    auto bucket = sums.allocate(1000, torch::kFloat);
+    for (int i = 0; i < 6; ++i) {
+      const int source = i % 3;
+      bucket.fill_(1);
+      const auto number = sums.start(bucket, kLong);
+      auto tensor = torch::arange(numel, torch::kDouble) + rank + i;
+      TORCH_CHECK(sums.copy_from(source, tensor, kLong));
+      TORCH_CHECK(
+          tensor.equal(torch::arange(numel, torch::kDouble) + source + i));
+      TORCH_CHECK(sums.finish(number, kLong));
+      TORCH_CHECK(bucket.eq(3).all().item<bool>());
+    }
+    TORCH_CHECK(!sums.is_working());
+  });
+}
+
 TEST_CASE("ranks with different tensors all get an error") {
   Job job(2);
   job.run([&](int rank) {

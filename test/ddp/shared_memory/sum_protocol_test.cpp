@@ -100,11 +100,11 @@ float value_of(int rank, int sum) {
   return static_cast<float>((rank + 1) * (sum + 10));
 }
 
-/// A training: each sum has memory of its own. A rank writes, starts, and at
-/// the end of a sum checks the result and overwrites the memory at once, as a
-/// program does with its gradients.
+/// A training: a rank writes, starts a sum or a copy of rank 1's tensor, and at
+/// the end checks the result and overwrites the memory at once, as a program
+/// does with its gradients.
 struct Training {
-  enum class What { start, finish };
+  enum class What { start, copy, finish };
   struct Step {
     What what;
     int sum;
@@ -207,6 +207,12 @@ class Explorer {
   torch::Tensor tensor(int rank, int sum) {
     return ranks_.tensor(rank, offset_of(sum), kNumel);
   }
+  bool is_copy(int sum) const {
+    const auto& steps = training_.steps;
+    return std::any_of(steps.begin(), steps.end(), [sum](const auto& step) {
+      return step.sum == sum && step.what == Training::What::copy;
+    });
+  }
   uint64_t offset_of(int sum) const {
     return static_cast<uint64_t>(sum % training_.memories) * 256;
   }
@@ -221,14 +227,19 @@ class Explorer {
     if (what == Training::What::start) {
       tensor(rank, sum).fill_(value_of(rank, sum));
       ranks_[rank].start(place_of(offset_of(sum), kNumel));
+    } else if (what == Training::What::copy) {
+      tensor(rank, sum).fill_(value_of(rank, sum));
+      ranks_[rank].start_copy(
+          place_of(offset_of(sum), kNumel), 1, tensor(rank, sum));
     } else {
       if (!ranks_[rank].is_done(static_cast<SumNumber>(sum + 1))) {
         return false;
       }
       float expected = 0;
       for (int other = 0; other < ranks_.size(); ++other) {
-        expected += value_of(other, sum);
+        expected += is_copy(sum) ? 0 : value_of(other, sum);
       }
+      expected += is_copy(sum) ? value_of(1, sum) : 0;
       TORCH_CHECK(tensor(rank, sum).eq(expected).all().item<bool>(),
                   "rank ",
                   rank,
@@ -262,6 +273,14 @@ TEST_CASE("no order of steps gives a rank a wrong sum") {
                 {What::finish, 0},
                 {What::finish, 1},
                 {What::start, 2},
+                {What::finish, 2}},
+               2},
+      // copies between sums
+      Training{{{What::copy, 0},
+                {What::start, 1},
+                {What::finish, 0},
+                {What::copy, 2},
+                {What::finish, 1},
                 {What::finish, 2}},
                2},
       // a bucket starts again while others are in progress
@@ -305,6 +324,30 @@ TEST_CASE("a sum has the bits of a sum in the order of the ranks") {
   for (int rank = 0; rank < size; ++rank) {
     CHECK(ranks[rank].is_done(1));
     CHECK(ranks.tensor(rank, 64, numel, dtype).equal(expected));
+  }
+}
+
+TEST_CASE("a tensor of one rank is copied, from shared memory alone") {
+  Ranks ranks(3);
+  std::vector<torch::Tensor> tensors;
+  for (int rank = 0; rank < 3; ++rank) {
+    tensors.push_back(torch::full({10}, rank, torch::kInt));
+  }
+  auto place = place_of(0, 10, torch::kInt);
+  place.is_shared = 0;
+  auto shared = place;
+  shared.is_shared = 1;
+  ranks.tensor(2, 0, 10, torch::kInt).fill_(2);
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto& mine = tensors[static_cast<size_t>(rank)];
+    ranks[rank].start_copy(rank == 2 ? shared : place, 2, mine);
+    ranks[rank].start_copy(rank == 2 ? place : shared, 2, mine.clone());
+  }
+  ranks.advance_all();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(tensors[static_cast<size_t>(rank)].eq(2).all().item<bool>());
+    CHECK_FALSE(ranks[rank].take_refusal(1).is_elsewhere);
+    CHECK(ranks[rank].take_refusal(2).is_elsewhere);
   }
 }
 
