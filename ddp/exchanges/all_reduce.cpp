@@ -55,6 +55,15 @@ at::Tensor AllReduce::allocate(int64_t numel,
   if (job != nullptr && options.device().is_cpu() && job->shares_memory()) {
     sums_buckets_ = job;
     memory = job->allocate_bucket(numel, options);
+    if (!memory.defined()) {
+      TORCH_WARN_ONCE(
+          "rank ",
+          group_->getRank(),
+          ": Expected shared memory for ",
+          numel,
+          " gradients, but the kernel gave none; the ranks sum them "
+          "over Gloo. Give the job more memory");
+    }
   }
   return memory.defined() ? memory : Exchange::allocate(numel, options);
 }

@@ -68,8 +68,8 @@ class AllReduce : public Exchange {
 
   c10::intrusive_ptr<c10d::Backend> group_;
   AllReduceOptions options_;
-  /// The group if buckets were asked for that it sums in shared memory; all
-  /// ranks construct their buckets at the same time, so all have it.
+  /// The group if it gave memory for buckets and sums them there. All ranks
+  /// construct their buckets at the same time, so all have it.
   detail::MonitoredBackend* sums_buckets_ = nullptr;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // by bucket
 };

@@ -48,11 +48,12 @@ struct ProcessGroupOptions {
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
   /// With Gloo, if all ranks of a group are on one host (one kernel, one
   /// network namespace, one user), they map one memory. `AllReduce` and
-  /// exchanges around it then sum gradients on the CPU there, and wrappers and
-  /// `ZeroRedundancyOptimizer` copy state there; everything else goes over
-  /// Gloo's connections. `.grad` lies in that memory, which a forked child does
-  /// not have. False, or the variable DDP_SHARED_MEMORY=0 on any rank: Gloo
-  /// alone. For 3 or more ranks the two differ in the last bits of a sum.
+  /// exchanges that pass its buckets on then sum gradients on the CPU there,
+  /// and wrappers and `ZeroRedundancyOptimizer` copy state there; everything
+  /// else goes over Gloo's connections. `.grad` lies in that memory, which a
+  /// forked child does not have. False, or the variable DDP_SHARED_MEMORY=0 on
+  /// any rank: Gloo alone. For 3 or more ranks the two differ in the last bits
+  /// of a sum.
   TORCH_ARG(bool, shared_memory) = true;
 };
 

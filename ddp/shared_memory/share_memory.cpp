@@ -197,7 +197,7 @@ FileDescriptor fetch(const std::string& name) {
   return receive_descriptor(socket.get(), Clock::now() + kPatience);
 }
 
-/// What a rank has when it has done its part.
+/// The result of one rank: the memory, or the reason why the rank has none.
 struct Part {
   std::shared_ptr<SharedMemory> memory;
   std::string problem;
@@ -212,9 +212,12 @@ Part attempt(const Body& body) {
   }
 }
 
-std::shared_ptr<SharedMemory> map(FileDescriptor file, int ranks) {
-  return std::make_shared<SharedMemory>(
+std::shared_ptr<SharedMemory> map(FileDescriptor file, c10d::Backend& group) {
+  const int ranks = group.getSize();
+  auto memory = std::make_shared<SharedMemory>(
       std::move(file), ranks, SumBoard::bytes(ranks));
+  memory->hold(group.getRank());
+  return memory;
 }
 
 Part share_as_first(c10d::Backend& group) {
@@ -237,7 +240,7 @@ Part share_as_first(c10d::Backend& group) {
   group.broadcast(message)->wait();
   return name.empty() ? part : attempt([&] {
     give(listener.get(), file.get(), ranks - 1);
-    return map(std::move(file), ranks);
+    return map(std::move(file), group);
   });
 }
 
@@ -245,9 +248,8 @@ Part share_as_other(c10d::Backend& group) {
   std::vector<at::Tensor> message{tensor_of("")};
   group.broadcast(message)->wait();
   const std::string name = text_of(message[0]);
-  return name.empty()
-             ? Part()
-             : attempt([&] { return map(fetch(name), group.getSize()); });
+  return name.empty() ? Part()
+                      : attempt([&] { return map(fetch(name), group); });
 }
 
 }  // namespace
@@ -282,6 +284,7 @@ std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
       return nullptr;
     }
   }
+  part.memory->note_holders();
   return part.memory;
 }
 

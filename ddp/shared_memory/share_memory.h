@@ -16,7 +16,7 @@ namespace ddp::detail {
 /// not be shared.
 ///
 /// Collective over the group, which takes CPU tensors.
-/// @throws what the group's collectives throw.
+/// @throws the exceptions of the group's collectives.
 std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
                                            bool is_wanted);
 

@@ -14,9 +14,13 @@
 namespace ddp::detail {
 namespace {
 
-/// Address space for all arenas. A process has a hundred times as much, so that
-/// it can have many groups.
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+/// Address space for all arenas. A process has 30 times as much, so that it can
+/// have several groups.
+constexpr uint64_t kMostBytes = uint64_t{1} << 42;
+
+/// Bytes that one call reserves: a signal makes the kernel give up the whole
+/// call.
+constexpr uint64_t kReserveBytes = uint64_t{4} << 20;
 
 uint64_t page_bytes() {
   static const auto bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -81,11 +85,12 @@ SharedMemory::SharedMemory(FileDescriptor file, int ranks, size_t board_bytes)
   base_ = static_cast<std::byte*>(base);
   ::madvise(base_, bytes, MADV_DONTFORK);
   ::madvise(base_, bytes, MADV_DONTDUMP);
+  holders_.resize(static_cast<size_t>(ranks));
   free_.assign(static_cast<size_t>(ranks), {{0, arena_bytes_}});
 }
 
 SharedMemory::~SharedMemory() {
-  if (::getpid() == process_) {  // a child may have other memory there
+  if (is_mapped()) {  // a child may have other memory there
     ::munmap(base_, board_bytes_ + free_.size() * arena_bytes_);
   }
 }
@@ -114,20 +119,62 @@ std::shared_ptr<std::byte> SharedMemory::allocate(size_t bytes, int rank) {
   if (!offset) {
     return nullptr;
   }
-  // Takes the pages now. Where there are none, writing would raise SIGBUS.
-  const int result = retry_interrupted([&] {
-    return ::fallocate(file_.get(),
-                       0,
-                       static_cast<off_t>(file_offset(*offset, rank)),
-                       static_cast<off_t>(size));
-  });
-  if (result < 0) {
+  if (!reserve(file_offset(*offset, rank), size)) {
     give_back(*offset, size, rank);
     return nullptr;
   }
   return {arena(rank) + *offset,
           [self = shared_from_this(), offset = *offset, size, rank](
               const std::byte*) { self->give_back(offset, size, rank); }};
+}
+
+/// Takes the pages now. Where there are none, writing would raise SIGBUS.
+bool SharedMemory::reserve(uint64_t begin, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes; done += kReserveBytes) {
+    const int result = retry_interrupted([&] {
+      return ::fallocate(
+          file_.get(),
+          0,
+          static_cast<off_t>(begin + done),
+          static_cast<off_t>(std::min(kReserveBytes, bytes - done)));
+    });
+    if (result < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool SharedMemory::is_mapped() const {
+  return ::getpid() == process_;
+}
+
+/// A lock of the rank's own byte. The kernel releases the lock with the
+/// process, and a forked child does not have it.
+void SharedMemory::hold(int rank) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  check(::fcntl(file_.get(), F_SETLK, &lock), "F_SETLK");
+}
+
+bool SharedMemory::is_held(int rank) const {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return ::fcntl(file_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+void SharedMemory::note_holders() {
+  for (size_t rank = 0; rank < holders_.size(); ++rank) {
+    holders_[rank] = is_held(static_cast<int>(rank));
+  }
+}
+
+bool SharedMemory::has_lost(int rank) const {
+  return holders_[static_cast<size_t>(rank)] && !is_held(rank);
 }
 
 /// Takes the first gap that is large enough. Buckets are few.
@@ -149,7 +196,7 @@ std::optional<uint64_t> SharedMemory::take(uint64_t bytes, int rank) {
 }
 
 void SharedMemory::give_back(uint64_t offset, uint64_t bytes, int rank) {
-  if (::getpid() != process_) {
+  if (!is_mapped()) {
     return;  // the parent still uses the memory
   }
   ::fallocate(file_.get(),

@@ -16,11 +16,12 @@ namespace ddp::detail {
 
 /// Memory that the ranks of one host map: a board, which all ranks write, and
 /// an arena for each rank, from which that rank allocates. The memory has no
-/// name in the file system, so nothing is left when all processes have ended,
-/// in whatever way.
+/// name in the file system: the kernel frees the memory at the end of the last
+/// process, also after SIGKILL.
 ///
-/// An arena is as large as the memory of this machine, but a page takes memory
-/// only while it is allocated. A forked child does not have the mapping.
+/// An arena has as many addresses as this machine has memory, or an equal part
+/// of 4 TiB, but a page takes memory only while it is allocated. A forked child
+/// does not have the mapping.
 ///
 /// Thread contract: thread-safe.
 class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
@@ -42,6 +43,18 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   void* board() const { return base_; }
   std::byte* arena(int rank) const;
 
+  /// False in a forked child.
+  bool is_mapped() const;
+
+  /// Marks this process as the one of `rank` until the process ends or destroys
+  /// the memory.
+  /// @throws std::system_error if the kernel refuses.
+  void hold(int rank);
+  /// Notes which ranks hold the memory now. Ranks of this process are not seen.
+  void note_holders();
+  /// Whether a rank that `note_holders` has seen holds the memory no more.
+  bool has_lost(int rank) const;
+
   /// Returns the offset of an address in the arena of `rank`, or std::nullopt
   /// if the address is elsewhere.
   std::optional<uint64_t> offset_of(const void* address, int rank) const;
@@ -52,6 +65,8 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   std::shared_ptr<std::byte> allocate(size_t bytes, int rank);
 
  private:
+  bool is_held(int rank) const;
+  bool reserve(uint64_t begin, uint64_t bytes);
   std::optional<uint64_t> take(uint64_t bytes, int rank);
   void give_back(uint64_t offset, uint64_t bytes, int rank);
   uint64_t file_offset(uint64_t offset, int rank) const;
@@ -61,6 +76,7 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   uint64_t board_bytes_ = 0;
   uint64_t arena_bytes_ = 0;
   std::byte* base_ = nullptr;
+  std::vector<bool> holders_;  // by rank
   std::mutex mutex_;
   std::vector<std::map<uint64_t, uint64_t>> free_;  // by rank: offset, bytes
 };

@@ -33,11 +33,53 @@ SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
                        int ranks,
                        std::function<bool(int rank)> has_left)
     : memory_(std::move(memory)),
+      board_(memory_->board()),
       rank_(rank),
       ranks_(ranks),
       has_left_(std::move(has_left)),
       spins_(has_core_for_each(ranks)),
-      protocol_(SumBoard(memory_->board()), arenas_of(*memory_, ranks), rank) {}
+      protocol_(board_, arenas_of(*memory_, ranks), rank) {}
+
+SharedSums::~SharedSums() {
+  // Without its last reference the memory would be given back.
+  for (auto& [number, tensor] : tensors_) {
+    if (memory_->is_mapped() && !protocol_.is_done(number)) {
+      static_cast<void>(tensor.unsafeReleaseTensorImpl());
+    }
+  }
+}
+
+/// After an exception this rank takes no further part: a peer could take what
+/// the program writes then for the rest of this sum.
+template <class Body>
+auto SharedSums::guarded(const Body& body) {
+  const c10::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex_);
+  if (has_stopped_) {
+    throw std::runtime_error(is_aborted_
+                                 ? "the group was aborted"
+                                 : "an earlier sum or copy of this group "
+                                   "failed");
+  }
+  try {
+    return body();
+  } catch (...) {
+    protocol_.stop();
+    stop();
+    throw;
+  }
+}
+
+void SharedSums::stop() noexcept {
+  has_stopped_ = true;
+  board_.has_stopped(rank_).store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    wake_sleepers(board_.started(rank));
+    wake_sleepers(board_.summed(rank));
+    wake_sleepers(board_.taken(rank));
+  }
+}
 
 at::Tensor SharedSums::allocate(int64_t numel,
                                 const at::TensorOptions& options) {
@@ -53,32 +95,41 @@ at::Tensor SharedSums::allocate(int64_t numel,
 
 SumNumber SharedSums::start(const at::Tensor& tensor,
                             std::chrono::milliseconds timeout) {
-  const c10::NoGradGuard no_grad;
-  const std::lock_guard lock(mutex_);
-  make_room(timeout);
-  const SumNumber number = protocol_.start(place_of(tensor));
-  begin(number, tensor);
-  ++working_;
-  advance();
-  return number;
+  return guarded([&] {
+    make_room(timeout);
+    const SumNumber number = protocol_.start(place_of(tensor));
+    begin(number, tensor);
+    ++working_;
+    advance();
+    return number;
+  });
 }
 
 bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
-  const c10::NoGradGuard no_grad;
-  const std::lock_guard lock(mutex_);
-  const bool is_summed = end(number, timeout);
-  --working_;
-  return is_summed;
+  return guarded([&] {
+    const bool is_summed = end(number, timeout);
+    --working_;
+    return is_summed;
+  });
 }
 
-/// While the others copy a piece, the source writes the next one.
 bool SharedSums::copy_from(int source,
                            const at::Tensor& tensor,
                            std::chrono::milliseconds timeout) {
-  const c10::NoGradGuard no_grad;
-  const std::lock_guard lock(mutex_);
-  const auto bytes = tensor.view({-1}).view(at::kByte);
-  ++working_;
+  return guarded([&] {
+    ++working_;
+    // Autograd does not see the copy, as with a collective.
+    const bool is_copied = copy_pieces_from(
+        source, tensor.variable_data().view({-1}).view(at::kByte), timeout);
+    --working_;
+    return is_copied;
+  });
+}
+
+/// While the others copy a piece, the source writes the next one.
+bool SharedSums::copy_pieces_from(int source,
+                                  const at::Tensor& bytes,
+                                  std::chrono::milliseconds timeout) {
   std::deque<SumNumber> numbers;
   bool is_copied = true;
   const auto end_oldest = [&] {
@@ -106,7 +157,6 @@ bool SharedSums::copy_from(int source,
   while (!numbers.empty()) {
     end_oldest();
   }
-  --working_;
   return is_copied;
 }
 
@@ -122,7 +172,7 @@ SumPlace SharedSums::place_of(const at::Tensor& tensor) const {
   return {offset.value_or(0),
           tensor.numel(),
           static_cast<int32_t>(tensor.scalar_type()),
-          offset.has_value()};
+          offset.has_value() || tensor.numel() == 0};
 }
 
 void SharedSums::make_room(std::chrono::milliseconds timeout) {
@@ -144,6 +194,14 @@ bool SharedSums::end(SumNumber number, std::chrono::milliseconds timeout) {
   if (!refusal.mismatch.empty()) {
     throw std::runtime_error("Expected the same tensors on all ranks, but " +
                              refusal.mismatch);
+  }
+  // A rank that has stopped may have written to a tensor that was read here.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0) {
+      throw std::runtime_error("rank " + std::to_string(rank) +
+                               " of the group has stopped");
+    }
   }
   return !refusal.is_elsewhere;
 }
@@ -175,10 +233,12 @@ void SharedSums::wait_for_ranks(SumNumber number,
   if (is_aborted_) {
     throw std::runtime_error("the group was aborted");
   }
-  // A rank may do its part and leave.
-  if (has_left_(awaited.rank) &&
-      !has_reached(awaited.counter->value, awaited.number)) {
-    throw std::runtime_error("a rank has left before it had done its part");
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != rank_ && is_missing(rank, number)) {
+      throw std::runtime_error("rank " + std::to_string(rank) +
+                               " of the group has left or stopped before it "
+                               "had done its part");
+    }
   }
   if (std::chrono::steady_clock::now() > end) {
     throw std::runtime_error("Timed out waiting for rank " +
@@ -186,13 +246,19 @@ void SharedSums::wait_for_ranks(SumNumber number,
   }
 }
 
+/// Whether the rank will not do its part of the sum. A rank may do its part and
+/// leave, so the counter is read last.
+bool SharedSums::is_missing(int rank, SumNumber number) const {
+  const bool has_gone =
+      board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0 ||
+      has_left_(rank) || memory_->has_lost(rank);
+  return has_gone && !has_reached(board_.taken(rank).value, number);
+}
+
 void SharedSums::abort() noexcept {
   is_aborted_ = true;
-  const SumBoard board(memory_->board());
-  for (int rank = 0; rank < ranks_; ++rank) {
-    wake_sleepers(board.started(rank));
-    wake_sleepers(board.summed(rank));
-    wake_sleepers(board.taken(rank));
+  if (memory_->is_mapped()) {  // not in a forked child
+    stop();
   }
 }
 

@@ -28,9 +28,11 @@ class SharedSums {
              int rank,
              int ranks,
              std::function<bool(int rank)> has_left);
+  /// Leaves memory allocated that other ranks may still read.
+  ~SharedSums();
 
   /// Returns zeros of one dimension that `start` can sum, in memory of their
-  /// own that outlives this object; undefined if there is no memory.
+  /// own that may outlive this object; undefined if there is no memory.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
 
   /// Begins the sum of a contiguous CPU tensor. It may lie in other memory than
@@ -43,8 +45,10 @@ class SharedSums {
   /// sum, and no rank reads this one's memory. Returns false if nothing was
   /// summed, because the tensor of some rank is not in shared memory.
   /// @throws std::runtime_error if the tensors of the ranks differ in size or
-  ///   dtype, if `timeout` is over, if a rank has left that has not done its
-  ///   part, or after `abort`.
+  ///   dtype, if `timeout` is over, if a rank has left, died or stopped before
+  ///   it had done its part, or after `abort`. This rank then stops: the other
+  ///   ranks get an error in this sum or the next one, and each further call
+  ///   throws.
   bool finish(SumNumber number, std::chrono::milliseconds timeout);
 
   /// Copies the values of a contiguous CPU tensor of rank `source` into the
@@ -57,12 +61,18 @@ class SharedSums {
                  std::chrono::milliseconds timeout);
 
   /// Whether a sum has started and not finished.
-  bool is_working() const { return working_ > 0; }
+  bool is_working() const { return working_ > 0 && !has_stopped_; }
 
-  /// Ends the waits of this rank.
+  /// Ends the waits of this rank, and those of the others for this rank.
   void abort() noexcept;
 
  private:
+  template <class Body>
+  auto guarded(const Body& body);
+  void stop() noexcept;
+  bool copy_pieces_from(int source,
+                        const at::Tensor& bytes,
+                        std::chrono::milliseconds timeout);
   SumPlace place_of(const at::Tensor& tensor) const;
   bool has_pieces();
   void make_room(std::chrono::milliseconds timeout);
@@ -72,13 +82,16 @@ class SharedSums {
   void advance();
   void wait_for_ranks(SumNumber number,
                       std::chrono::steady_clock::time_point end);
+  bool is_missing(int rank, SumNumber number) const;
 
   const std::shared_ptr<SharedMemory> memory_;
+  const SumBoard board_;
   const int rank_;
   const int ranks_;
   const std::function<bool(int rank)> has_left_;
   const bool spins_;
   std::atomic<bool> is_aborted_{false};
+  std::atomic<bool> has_stopped_{false};
   std::atomic<int64_t> working_{0};
   std::mutex mutex_;
   SumProtocol protocol_;

@@ -14,7 +14,8 @@ inline bool has_reached(SumNumber counter, SumNumber number) {
   return static_cast<int32_t>(counter - number) >= 0;
 }
 
-/// A counter of one rank that other ranks wait for, in a cache line of its own.
+/// A counter that one rank advances and other ranks wait for. Has a cache line
+/// alone.
 struct alignas(64) RankCounter {
   std::atomic<SumNumber> value;
   std::atomic<uint32_t> sleepers;  // processes in a futex wait on `value`
@@ -32,7 +33,8 @@ struct SumPlace {
 };
 
 /// How far each rank has come with the sums of a group, in memory that all
-/// ranks map and that begins as zeros. Only a rank itself writes its part.
+/// ranks map and that begins as zeros. Only a rank itself writes its part, but
+/// for the counts of sleepers.
 class SumBoard {
  public:
   /// Sums that may be in progress at once.
@@ -50,6 +52,11 @@ class SumBoard {
   RankCounter& summed(int rank) const { return ranks_[rank].summed; }
   /// Last sum of which the rank has copied the slices of the others.
   RankCounter& taken(int rank) const { return ranks_[rank].taken; }
+  /// 1 once the rank makes no more steps, because a wait of the rank failed or
+  /// its group was aborted; its tensors may change from then on.
+  std::atomic<uint32_t>& has_stopped(int rank) const {
+    return ranks_[rank].has_stopped;
+  }
   SumPlace& place(int rank, SumNumber number) const {
     return ranks_[rank].places[number % kPlaces];
   }
@@ -59,6 +66,7 @@ class SumBoard {
     RankCounter started;
     RankCounter summed;
     RankCounter taken;
+    std::atomic<uint32_t> has_stopped;
     SumPlace places[kPlaces];
   };
 

@@ -210,7 +210,7 @@ void SumProtocol::take_other_slices(SumNumber number) {
   }
   const auto source = static_cast<int>(board_.place(rank_, number).source);
   if (source >= 0) {
-    if (source != rank_) {
+    if (source != rank_ && !copy.empty()) {
       at::Tensor(copy.mapped()).copy_(tensor_of(source, number));
     }
     return;

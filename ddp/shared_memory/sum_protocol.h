@@ -18,14 +18,14 @@ namespace ddp::detail {
 ///    its own tensor.
 /// 2. All ranks have summed: each rank copies the other slices from the ranks
 ///    that summed them.
-/// 3. All ranks have taken what they need: the rank may write to its tensor.
+/// 3. All ranks have copied: the rank may write to its tensor.
 ///
-/// A slice is summed by one rank, in the order of the ranks. So all ranks have
-/// the same bits, whatever the timing, and the bits do not depend on the
-/// position of an element. Never waits: `advance` does what is possible now.
+/// One rank sums a slice, in the order of the ranks. All ranks therefore get
+/// the same bits. Neither the timing nor the position of an element changes the
+/// bits. No function waits: `advance` does the steps that are possible now.
 ///
-/// A tensor of one rank can be copied to the others by the same points: there
-/// is nothing to sum, and what each rank takes is the whole tensor.
+/// The copy of one rank's tensor passes the same points: no rank sums, and each
+/// other rank copies the whole tensor.
 ///
 /// Thread contract: one call at a time on each rank.
 class SumProtocol {
@@ -60,7 +60,10 @@ class SumProtocol {
 
   bool is_done(SumNumber number) const;
 
-  /// What the next step towards the end of a sum waits for.
+  /// Forgets the tensors that copies would go to. No step may follow.
+  void stop() { copies_.clear(); }
+
+  /// The counter that the next step towards the end of a sum waits for.
   struct Awaited {
     RankCounter* counter;
     SumNumber number;

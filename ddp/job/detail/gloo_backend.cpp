@@ -134,6 +134,9 @@ using Gloo = c10::intrusive_ptr<GlooBackend>;
 class SharedWork : public c10d::Work {
  public:
   bool wait(std::chrono::milliseconds timeout) override {
+    if (isCompleted()) {
+      return Work::wait(timeout);
+    }
     try {
       complete(timeout == kNoTimeout ? gloo_->timeout() : timeout);
     } catch (...) {

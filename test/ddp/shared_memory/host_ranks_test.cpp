@@ -1,5 +1,4 @@
-// Trainings whose ranks, processes of this host, sum gradients in shared
-// memory.
+// Trainings in shared memory. The ranks are processes of this host.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -26,6 +25,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
@@ -233,6 +233,42 @@ TEST_CASE("state, buffers and stepped parameters are those over Gloo") {
   }));
 }
 
+/// A single buffer, which autograd saves.
+struct MaskedImpl : torch::nn::Module {
+  MaskedImpl()
+      : weight(register_parameter("weight", torch::ones({8}))),
+        mask(register_buffer("mask", torch::ones({8}))) {}
+  Tensor forward(const Tensor& x) { return x * weight * mask; }
+  Tensor weight, mask;
+};
+TORCH_MODULE(Masked);
+
+TEST_CASE("a buffer that is sent does not count as changed for autograd") {
+  expect_whole(run_rank_processes(2, [](int) {
+    init_process_group(over_gloo());
+    DistributedDataParallel model(Masked(), options_over(nullptr));
+    const auto first = model->forward(torch::ones({8})).sum();
+    const auto second = model->forward(torch::ones({8})).sum();
+    first.backward();
+    second.backward();
+    destroy_process_group();
+  }));
+}
+
+TEST_CASE("ranks that do not all give the job's group learn why") {
+  const auto ends = run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo());
+    auto group = process_group();
+    if (rank == 0) {
+      group = c10::make_intrusive<CountingBackend>(group);
+    }
+    Model model(make_net(), options_over(group));
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error, Contains("a group that shares memory"));
+  }
+}
+
 TEST_CASE("the profiler sees sums and copies in shared memory") {
   expect_whole(run_rank_processes(2, [](int rank) {
     init_process_group(over_gloo());
@@ -396,6 +432,45 @@ TEST_CASE("a rank is killed while the ranks sum gradients") {
       }
     }
   }
+}
+
+TEST_CASE("a death is noticed where rank 0 can no longer tell of it") {
+  const auto ends = run_rank_processes(3, [](int rank) {
+    init_process_group(over_gloo());
+    const auto pair = new_group({1, 2});
+    barrier();
+    if (rank == 0) {
+      ::raise(SIGKILL);
+    }
+    Model model(make_net(), options_over(pair));
+    if (rank == 2) {
+      signal_later(SIGKILL, std::chrono::milliseconds(500));
+    }
+    for (int pass = 0;; ++pass) {
+      loss_of(model, rank, pass).backward();
+    }
+  });
+  CHECK_THAT(ends[1].error, Contains("of the group has left or stopped"));
+  CHECK(ends[2].signal == SIGKILL);
+}
+
+TEST_CASE("a group that a rank aborts ends the others' pass") {
+  const auto ends = run_rank_processes(2, [](int rank) {
+    init_process_group(over_gloo());
+    Model model(make_net(), options_over(nullptr));
+    loss_of(model, rank, 0).backward();
+    if (rank == 1) {
+      signal_later(SIGKILL, std::chrono::seconds(10));
+      process_group()->abort();
+      for (;;) {
+        ::pause();
+      }
+    }
+    loss_of(model, rank, 1).backward();
+  });
+  CHECK_THAT(ends[0].error,
+             Contains("rank 1 of the group has left or stopped"));
+  CHECK(ends[1].signal == SIGKILL);
 }
 
 TEST_CASE("a rank that stands still ends the others' pass at the time-out") {

@@ -1,5 +1,5 @@
-// Sums in shared memory by ranks that are threads over one mapping, so that
-// ThreadSanitizer sees what one rank reads and another writes.
+// Sums in shared memory. The ranks are threads over one mapping, so that
+// ThreadSanitizer sees the accesses of all ranks.
 #include "ddp/shared_memory/shared_sums.h"
 
 #include <sys/stat.h>
@@ -132,6 +132,14 @@ TEST_CASE("tensors of one rank are copied between sums") {
   });
 }
 
+TEST_CASE("a sum of no elements is a sum") {
+  Job job(2);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    TORCH_CHECK(sums.finish(sums.start(torch::zeros({0}), kLong), kLong));
+  });
+}
+
 TEST_CASE("ranks with different tensors all get an error") {
   Job job(2);
   job.run([&](int rank) {
@@ -159,6 +167,31 @@ TEST_CASE("a rank waits for another at most the time-out") {
   CHECK(sums.is_working());
   CHECK_THROWS_WITH(sums.finish(number, milliseconds(100)),
                     Contains("Timed out waiting for rank 1"));
+  // What the other rank does from now on belongs to sums that this one left.
+  CHECK_FALSE(sums.is_working());
+  CHECK_THROWS_WITH(sums.copy_from(1, torch::zeros({3}), kLong),
+                    Contains("an earlier sum"));
+  auto late = job.sums(1);
+  const auto number_of_late =
+      late.start(late.allocate(10, torch::kFloat), kLong);
+  CHECK_THROWS_WITH(late.finish(number_of_late, kLong),
+                    Contains("rank 0 of the group has left or stopped"));
+}
+
+TEST_CASE("memory that a slow rank still reads is not given back") {
+  Job job(2);
+  auto slow = job.sums(1);
+  auto theirs = slow.allocate(1000, torch::kFloat);
+  slow.start(theirs, kLong);
+  const int64_t before = job.bytes();
+  {
+    auto sums = job.sums(0);
+    const auto number =
+        sums.start(sums.allocate(1000, torch::kFloat).fill_(1), kLong);
+    CHECK_THROWS_WITH(sums.finish(number, milliseconds(1)),
+                      Contains("Timed out"));
+  }
+  CHECK(job.bytes() > before);
 }
 
 TEST_CASE("a rank that has left ends the wait for it") {
@@ -168,7 +201,8 @@ TEST_CASE("a rank that has left ends the wait for it") {
   auto wait = std::async(std::launch::async,
                          [&] { return sums.finish(number, kLong); });
   job.left = 1;
-  CHECK_THROWS_WITH(wait.get(), Contains("a rank has left"));
+  CHECK_THROWS_WITH(wait.get(),
+                    Contains("rank 1 of the group has left or stopped"));
 }
 
 TEST_CASE("a rank that left after its part is not missed") {

@@ -44,7 +44,7 @@ class Ranks {
         arenas(size())[static_cast<size_t>(rank)] + offset, {numel}, dtype);
   }
 
-  /// Everything that decides what ranks can do next.
+  /// The memory of the board and of the arenas.
   std::string state() const {
     return {static_cast<const char*>(memory_.const_data_ptr()),
             static_cast<size_t>(memory_.numel())};
@@ -169,8 +169,8 @@ class Explorer {
                                       : protocol.take();
   }
 
-  /// Moves that two ranks can make now may overlap in time, so neither may read
-  /// or write what the other one writes: both orders end in the same state.
+  /// Moves of two ranks may overlap in time if both are possible now. Such
+  /// moves must touch different memory: both orders end in the same state.
   void check_independence(const Saved& here, const std::vector<Move>& moves) {
     const auto after = [&](const Move& first, const Move& second) {
       TORCH_CHECK(make(first) && make(second));
@@ -217,7 +217,7 @@ class Explorer {
     return static_cast<uint64_t>(sum % training_.memories) * 256;
   }
 
-  /// Does the next step of the program. Returns false if it has to wait.
+  /// Does the next step of the program. Returns false if the step has to wait.
   bool step(int rank) {
     auto& place = at_[static_cast<size_t>(rank)];
     if (place == training_.steps.size()) {
