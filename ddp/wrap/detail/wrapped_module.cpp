@@ -98,10 +98,10 @@ void verify_and_broadcast(c10d::Backend& group,
   auto* job = monitored_backend_of(group);
   const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
   number_devices(specs, tensors, own);
+  specs.insert(specs.begin(),
+               describe_option("a group that shares memory",
+                               takes_shared_memory(group) ? "true" : "false"));
   specs.insert(specs.begin(), options.begin(), options.end());
-  specs.push_back(
-      describe_option("a group that shares memory",
-                      takes_shared_memory(group) ? "true" : "false"));
   const auto problem =
       own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
   verify_across_ranks(group, own.value_or(device), specs, problem);
