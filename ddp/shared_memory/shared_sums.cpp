@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
@@ -26,6 +28,14 @@ std::vector<std::byte*> arenas_of(const SharedMemory& memory, int ranks) {
   return arenas;
 }
 
+/// Keeps the memory of a tensor until the process ends.
+void keep(at::Tensor tensor) {
+  static std::mutex mutex;
+  static auto* tensors = new std::vector<at::Tensor>();
+  const std::lock_guard lock(mutex);
+  tensors->push_back(std::move(tensor));
+}
+
 }  // namespace
 
 SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
@@ -41,10 +51,9 @@ SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
       protocol_(board_, arenas_of(*memory_, ranks), rank) {}
 
 SharedSums::~SharedSums() {
-  // Without its last reference the memory would be given back.
   for (auto& [number, tensor] : tensors_) {
     if (memory_->is_mapped() && !protocol_.is_done(number)) {
-      static_cast<void>(tensor.unsafeReleaseTensorImpl());
+      keep(std::move(tensor));
     }
   }
 }
