@@ -32,9 +32,8 @@ namespace ddp {
 ///
 /// Complex gradients are encoded as pairs of real numbers. With
 /// `NarrowCode` and `QuantizedCode`, elements that are not finite on one rank
-/// are not finite in the result on all ranks. A
-/// parameter with sparse gradients is refused: the construction of the model
-/// throws c10::Error.
+/// are not finite in the result on all ranks. The construction of a model with
+/// sparse gradients throws c10::Error.
 ///
 /// Example: 8 bits, then bfloat16.
 /// @code

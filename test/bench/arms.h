@@ -32,10 +32,10 @@ class Arm {
 /// Creates an arm by its name. With LibTorch's SGD: "plain" (no communication),
 /// "floor" (plain after an all-reduce of one number), "ours", "ours_view"
 /// (gradient_as_bucket_view), "gloo" (ours, not in shared memory) and "c10d"
-/// (c10d::Reducer, used as in PyTorch's
-/// DDP). With a FusedSGD: "ours_fused". With LibTorch's SGD with momentum and
-/// AdamW: "plain_momentum" and "plain_adamw"; with the fused optimizers:
-/// "ours_momentum" and "ours_adamw". Further arms: see feature_arms.h.
+/// (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD: "ours_fused".
+/// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and
+/// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".
+/// Further arms: see feature_arms.h.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,

@@ -3,13 +3,12 @@
 //
 // stdin: lines "shared|gloo BYTES COUNT". Rank 0 answers each with the seconds
 // of all sums and the seconds of CPU that a rank used on average.
-#include <chrono>
 #include <ctime>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include <torch/types.h>
 

@@ -55,28 +55,33 @@ MODELS = {"mlp": "8 x Linear(1024), batch 32",
 
 
 class Ranks:
-    """Two processes that run blocks of steps on command."""
+    """Processes of one thread each that run blocks of steps on command."""
 
-    def __init__(self, command):
+    def __init__(self, command, count=2):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.processes = [subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
-                     WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                     WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
                      MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-                     CUDA_VISIBLE_DEVICES="")) for rank in range(2)]
+                     CUDA_VISIBLE_DEVICES="")) for rank in range(count)]
 
-    def run(self, arm, steps):
-        """Returns milliseconds per step."""
+    def ask(self, command):
+        """Returns the numbers with which rank 0 answers a command to all."""
         for process in self.processes:
-            process.stdin.write(f"{arm} {steps}\n")
+            process.stdin.write(f"{command}\n")
             process.stdin.flush()
         answer = self.processes[0].stdout.readline()
         if not answer:
-            raise SystemExit(f"Expected a time of arm {arm}, but rank 0 ended")
-        return float(answer) / steps * 1000
+            raise SystemExit(
+                f"Expected an answer to {command}, but rank 0 ended")
+        return [float(number) for number in answer.split()]
+
+    def run(self, arm, steps):
+        """Returns milliseconds per step."""
+        return self.ask(f"{arm} {steps}")[0] / steps * 1000
 
     def close(self):
         for process in self.processes:

@@ -5,10 +5,8 @@ compares two neighbours. Time is that of one sum; CPU is that of one rank.
 """
 
 import argparse
-import os
-import socket
-import subprocess
 
+from steps import Ranks
 from tables import format_ratio, format_time, print_table
 
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20,
@@ -16,48 +14,23 @@ SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20,
 ARMS = ["shared", "gloo"]
 
 
-class Ranks:
-    """Processes that sum buckets on command."""
-
-    def __init__(self, program, count):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.processes = [subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
-                     WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
-                     MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-                     CUDA_VISIBLE_DEVICES="")) for rank in range(count)]
-
-    def run(self, arm, size, count):
-        """Returns microseconds of time and of CPU for one sum."""
-        for process in self.processes:
-            process.stdin.write(f"{arm} {size} {count}\n")
-            process.stdin.flush()
-        answer = self.processes[0].stdout.readline()
-        if not answer:
-            raise SystemExit(f"Expected the times of {arm}, but rank 0 ended")
-        return [float(part) / count * 1e6 for part in answer.split()]
-
-    def close(self):
-        for process in self.processes:
-            process.stdin.close()
-        for process in self.processes:
-            process.wait(60)
+def microseconds(ranks, arm, size, count):
+    """Returns the time and the CPU of one sum."""
+    return [seconds / count * 1e6
+            for seconds in ranks.ask(f"{arm} {size} {count}")]
 
 
 def compare(program, ranks_count, rounds):
     rows = []
     for title, size in SIZES.items():
-        ranks = Ranks(program, ranks_count)
+        ranks = Ranks([program], ranks_count)
         count = max(2, min(500, (1 << 25) // size))
         for arm in ARMS:
-            ranks.run(arm, size, count)  # warm-up
+            microseconds(ranks, arm, size, count)  # warm-up
         results = {arm: [] for arm in ARMS}
         for i in range(rounds):
             for arm in ARMS if i % 2 == 0 else reversed(ARMS):
-                results[arm].append(ranks.run(arm, size, count))
+                results[arm].append(microseconds(ranks, arm, size, count))
         ranks.close()
         columns = {(arm, what): [result[what] for result in results[arm]]
                    for arm in ARMS for what in range(2)}

@@ -193,8 +193,8 @@ TEST_CASE("two ranks train as over Gloo, bit for bit") {
   }));
 }
 
-/// Batch norm, whose buffers rank 0 sends in each forward, and an optimizer
-/// whose ranks send what they have stepped, in small and large messages.
+/// Trains a batch norm, with buffers that rank 0 sends, and an optimizer whose
+/// ranks send stepped parameters in small and large messages.
 std::vector<Tensor> train_with_state(const Group& group, int rank) {
   torch::manual_seed(rank);  // the wrapper makes the ranks equal
   torch::nn::Sequential net(torch::nn::Linear(4, 600),
