@@ -46,15 +46,15 @@ std::string AllReduce::refuses_sparse() const {
              : "";
 }
 
-/// A group that the program has put around one of the job's may change its
-/// collectives, so only the job's own group sums buckets.
 at::Tensor AllReduce::allocate(int64_t numel,
                                const at::TensorOptions& options) {
-  auto* job = dynamic_cast<detail::MonitoredBackend*>(group_.get());
+  auto* sharing = options.device().is_cpu()
+                      ? detail::memory_sharing_group(*group_)
+                      : nullptr;
   at::Tensor memory;
-  if (job != nullptr && options.device().is_cpu() && job->shares_memory()) {
-    sums_buckets_ = job;
-    memory = job->allocate_bucket(numel, options);
+  if (sharing != nullptr) {
+    sums_buckets_ = sharing;
+    memory = sharing->allocate_bucket(numel, options);
     if (!memory.defined()) {
       TORCH_WARN_ONCE(
           "rank ",

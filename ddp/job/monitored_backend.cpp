@@ -357,6 +357,11 @@ MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
       monitored_backend_of(std::as_const(group)));
 }
 
+MonitoredBackend* memory_sharing_group(c10d::Backend& group) {
+  auto* job = dynamic_cast<MonitoredBackend*>(&group);
+  return job != nullptr && job->shares_memory() ? job : nullptr;
+}
+
 void abort_and_announce(c10d::Backend& group, const std::string& why) {
   auto* job = monitored_backend_of(group);
   // A departed rank may be waiting in ddp::destroy_process_group(); the report

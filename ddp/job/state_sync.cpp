@@ -248,18 +248,12 @@ void copy_pieces(const at::Tensor& flat,
   at::_foreach_copy_(targets, pieces);
 }
 
-bool takes_shared_memory(c10d::Backend& group) {
-  // A group that the program has put around the job's gets its collectives.
-  auto* job = dynamic_cast<MonitoredBackend*>(&group);
-  return job != nullptr && job->shares_memory();
-}
-
 c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
                                                c10d::Backend& group,
                                                const at::Tensor& tensor) {
-  if (tensor.is_cpu() && takes_shared_memory(group)) {
-    return dynamic_cast<MonitoredBackend&>(group).copy_from_rank(source,
-                                                                 tensor);
+  auto* sharing = tensor.is_cpu() ? memory_sharing_group(group) : nullptr;
+  if (sharing != nullptr) {
+    return sharing->copy_from_rank(source, tensor);
   }
   c10d::BroadcastOptions options;
   options.rootRank = source;

@@ -79,11 +79,6 @@ std::vector<std::vector<at::Tensor>> by_dtype_and_device(
 void copy_pieces(const at::Tensor& flat,
                  const std::vector<at::Tensor>& tensors);
 
-/// Whether the group, a job's own, has memory that its ranks share. Must be the
-/// same on all ranks: a group that the program has put around the job's on one
-/// rank alone is an error.
-bool takes_shared_memory(c10d::Backend& group);
-
 /// Starts a broadcast of a contiguous tensor: in shared memory if the ranks
 /// share some, else by the group's broadcast. Every rank waits for the work,
 /// and in the order of the starts.

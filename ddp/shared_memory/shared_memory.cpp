@@ -38,6 +38,15 @@ uint64_t arena_bytes_for(int ranks) {
       std::min(machine, kMostBytes / static_cast<uint64_t>(ranks)));
 }
 
+/// A lock of the byte that stands for a rank.
+struct flock lock_of(int rank) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return lock;
+}
+
 }  // namespace
 
 FileDescriptor SharedMemory::make_file(int ranks, size_t board_bytes) {
@@ -149,21 +158,15 @@ bool SharedMemory::is_mapped() const {
   return ::getpid() == process_;
 }
 
-/// A lock of the rank's own byte. The kernel releases the lock with the
-/// process, and a forked child does not have it.
+/// The kernel releases the lock with the process, and a forked child does not
+/// have it.
 void SharedMemory::hold(int rank) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = rank;
-  lock.l_len = 1;
+  auto lock = lock_of(rank);
   check(::fcntl(file_.get(), F_SETLK, &lock), "F_SETLK");
 }
 
 bool SharedMemory::is_held(int rank) const {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = rank;
-  lock.l_len = 1;
+  auto lock = lock_of(rank);
   return ::fcntl(file_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 

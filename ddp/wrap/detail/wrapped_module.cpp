@@ -100,7 +100,7 @@ void verify_and_broadcast(c10d::Backend& group,
   number_devices(specs, tensors, own);
   specs.insert(specs.begin(),
                describe_option("a group that shares memory",
-                               takes_shared_memory(group) ? "true" : "false"));
+                               memory_sharing_group(group) ? "true" : "false"));
   specs.insert(specs.begin(), options.begin(), options.end());
   const auto problem =
       own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
