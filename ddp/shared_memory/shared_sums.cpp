@@ -209,7 +209,8 @@ bool SharedSums::end(SumNumber number, std::chrono::milliseconds timeout) {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0) {
       throw std::runtime_error("rank " + std::to_string(rank) +
-                               " of the group has stopped");
+                               " of the group has left or stopped while its "
+                               "tensors were read");
     }
   }
   return !refusal.is_elsewhere;
