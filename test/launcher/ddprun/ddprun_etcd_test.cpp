@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <utility>
@@ -40,32 +41,41 @@ pid_t holder_of(int port) {
   return std::atoi(text.c_str() + at + 5);
 }
 
-/// Prints the size of its world, and ends if it is `size`.
-Arguments worker_until(const std::string& size) {
-  return {"sh",
-          "-c",
-          "echo in a world of $WORLD_SIZE; [ $WORLD_SIZE = " + size +
-              " ] || exec sleep 60"};
-}
-
 using Hosts = std::vector<std::unique_ptr<Ddprun>>;
 
-/// Starts three hosts of a job that goes on with two and then ends. Returns
-/// after the workers of all three have begun.
-Hosts start_three_hosts(const std::string& endpoints) {
-  Arguments arguments = etcd_host_of(
-      endpoints, "1:3", "job", worker_until("2"), ",keep_alive_interval=1");
-  // Shortens the lease of a coordinator that is killed.
-  arguments.insert(arguments.begin(), {"--start-when=3", "--grace-period=1"});
-  Hosts hosts;
-  for (int i = 0; i < 3; ++i) {
-    hosts.push_back(start_host(arguments));
+/// Three hosts of a job that goes on with two and then ends.
+class ThreeHosts {
+ public:
+  /// Returns after the workers of all three have begun.
+  explicit ThreeHosts(const std::string& endpoints) {
+    // On a slow machine two hosts may form the first world. So a world of two
+    // ends the job only after a world of three.
+    const Arguments worker{
+        "sh",
+        "-c",
+        "echo in a world of $WORLD_SIZE; "
+        "[ $WORLD_SIZE = 2 ] && [ -e \"$0\" ] || exec sleep 60",
+        all_were_there_};
+    Arguments arguments =
+        etcd_host_of(endpoints, "1:3", "job", worker, ",keep_alive_interval=1");
+    // Shortens the lease of a coordinator that is killed.
+    arguments.insert(arguments.begin(), {"--start-when=3", "--grace-period=1"});
+    for (int i = 0; i < 3; ++i) {
+      hosts_.push_back(start_host(arguments));
+    }
+    for (const auto& host : hosts_) {
+      host->await_out("in a world of 3\n");
+    }
+    std::ofstream(all_were_there_).put('\n');
   }
-  for (const auto& host : hosts) {
-    host->await_out("in a world of 3\n");
-  }
-  return hosts;
-}
+
+  const Hosts& hosts() const { return hosts_; }
+
+ private:
+  ddp::test::TemporaryFolder folder_;
+  const std::string all_were_there_ = folder_ / "all were there";
+  Hosts hosts_;
+};
 
 /// Returns the results of the two hosts that were not killed, and checks them.
 std::vector<Result> two_survivors_of(const Hosts& hosts) {
@@ -123,12 +133,12 @@ TEST_CASE("etcd: the job goes on when its coordinator's host is lost") {
     return;
   }
   EtcdServer etcd;
-  const Hosts hosts = start_three_hosts(etcd.endpoint());
+  const ThreeHosts three(etcd.endpoint());
   // A short outage of etcd has no effect.
   etcd.kill();
   etcd.start();
   ::kill(holder_of(etcd.coordinators_port("job")), SIGKILL);
-  for (const Result& result : two_survivors_of(hosts)) {
+  for (const Result& result : two_survivors_of(three.hosts())) {
     CHECK_THAT(result.err, Contains("vanished"));
     CHECK(!result.left_something);
   }
@@ -304,11 +314,11 @@ TEST_CASE("etcd: another member is asked where one does not answer") {
   for (const auto& member : members) {
     endpoints += "," + member->endpoint();
   }
-  const Hosts hosts = start_three_hosts(endpoints);
+  const ThreeHosts three(endpoints);
   const int port = members.back()->coordinators_port("job");
   members.front()->kill();  // all members have found this one
   ::kill(holder_of(port), SIGKILL);
-  two_survivors_of(hosts);
+  two_survivors_of(three.hosts());
 }
 
 TEST_CASE("etcd: stopped while a job ends, it hears of the end") {

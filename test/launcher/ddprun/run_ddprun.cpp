@@ -151,12 +151,14 @@ bool Ddprun::read_some(Stream& stream) const {
   return size > 0;
 }
 
-void Ddprun::await(Stream& stream, const std::string& text, int count) const {
+void Ddprun::await(Stream& stream, const std::string& text, int count) {
   while (count_of(stream.text, text) < count) {
     if (!read_some(stream)) {
-      throw std::runtime_error(
-          "\"" + text + "\" never came; stdout ends with: " +
-          tail_of(out_.text) + "; stderr ends with: " + tail_of(err_.text));
+      const Result result = finish();
+      throw std::runtime_error("\"" + text + "\" never came before " +
+                               result.status.text() +
+                               "; stdout ends with: " + tail_of(result.out) +
+                               "; stderr ends with: " + tail_of(result.err));
     }
   }
 }

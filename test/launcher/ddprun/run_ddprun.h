@@ -103,7 +103,7 @@ class Ddprun {
     std::string text;
   };
 
-  void await(Stream& stream, const std::string& text, int count) const;
+  void await(Stream& stream, const std::string& text, int count);
   bool read_some(Stream& stream) const;
   /// Waits for one of the descriptors until the bound of the run.
   void wait_for(std::span<pollfd> any, const std::string& what) const;
