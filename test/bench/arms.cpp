@@ -16,25 +16,23 @@
 namespace ddp::bench {
 namespace {
 
-std::unique_ptr<Arm> our_arm(const Workload& workload,
-                             const Group& group,
-                             const MakeOptimizer& make_optimizer,
-                             bool view) {
-  Chain net(workload);
-  DistributedDataParallel model(net,
-                                DistributedDataParallelOptions()
-                                    .process_group(group)
-                                    .gradient_as_bucket_view(view));
+std::unique_ptr<Arm> our_arm(
+    const Workload& workload,
+    const Group& group,
+    const MakeOptimizer& make_optimizer,
+    DistributedDataParallelOptions options = DistributedDataParallelOptions()) {
+  auto net = network(workload);
+  DistributedDataParallel model(net, options.process_group(group));
   return training_arm(
       workload,
-      net,
+      *net,
       [model](const torch::Tensor& x) mutable { return model->forward(x); },
       make_optimizer);
 }
 
 /// Creates the reducer as torch/nn/parallel/distributed.py does: first with one
 /// bucket, then rebuilt with buckets of 1 MiB and 25 MiB.
-std::shared_ptr<c10d::Reducer> c10d_reducer(const Chain& net,
+std::shared_ptr<c10d::Reducer> c10d_reducer(const torch::nn::Sequential& net,
                                             const Group& group) {
   using c10d::ProcessGroup;
   auto ranks =
@@ -62,9 +60,9 @@ std::shared_ptr<c10d::Reducer> c10d_reducer(const Chain& net,
 }
 
 std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
-  Chain net(workload);
+  auto net = network(workload);
   return training_arm(workload,
-                      net,
+                      *net,
                       [net, reducer = c10d_reducer(net, group)](
                           const torch::Tensor& x) mutable {
                         reducer->prepare_for_forward();
@@ -77,10 +75,10 @@ std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
 
 std::unique_ptr<Arm> plain_arm(const Workload& workload,
                                const MakeOptimizer& make_optimizer) {
-  Chain net(workload);
+  auto net = network(workload);
   return training_arm(
       workload,
-      net,
+      *net,
       [net](const torch::Tensor& x) mutable { return net->forward(x); },
       make_optimizer);
 }
@@ -88,9 +86,9 @@ std::unique_ptr<Arm> plain_arm(const Workload& workload,
 /// Lower bound for the time of any exchange of gradients: ranks that wait for
 /// each other once per step.
 std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
-  Chain net(workload);
+  auto net = network(workload);
   return training_arm(
-      workload, net, [net, group](const torch::Tensor& x) mutable {
+      workload, *net, [net, group](const torch::Tensor& x) mutable {
         std::vector<torch::Tensor> one{torch::zeros({1})};
         group->allreduce(one)->wait();
         return net->forward(x);
@@ -104,17 +102,18 @@ Maker plain(const MakeOptimizer& make_optimizer) {
 }
 
 Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
-  return [make_optimizer, view](const Workload& workload, const Group& group) {
-    return our_arm(workload, group, make_optimizer, view);
+  return [=](const Workload& workload, const Group& group) {
+    return our_arm(
+        workload,
+        group,
+        make_optimizer,
+        DistributedDataParallelOptions().gradient_as_bucket_view(view));
   };
 }
 
 /// A group around the job's takes no buckets in shared memory.
 std::unique_ptr<Arm> gloo_arm(const Workload& workload, const Group& group) {
-  return our_arm(workload,
-                 c10::make_intrusive<CountingBackend>(group),
-                 sgd(),
-                 /*view=*/false);
+  return our_arm(workload, c10::make_intrusive<CountingBackend>(group), sgd());
 }
 
 std::map<std::string, Maker> makers() {
@@ -140,18 +139,30 @@ std::map<std::string, Maker> makers() {
 }  // namespace
 
 Workload workload(const std::string& name) {
-  if (name == "mlp") {
-    return {.layers = 8, .width = 1024};
-  }
-  if (name == "small") {
-    return {.layers = 500, .width = 16};
-  }
-  TORCH_CHECK(false, "Expected the model mlp or small, but got ", name);
+  using Model = Workload::Model;
+  const std::map<std::string, Workload> all{
+      {"mlp", {.layers = 8, .width = 1024}},
+      {"mlp256", {.layers = 8, .width = 1024, .batch = 256}},
+      {"small", {.layers = 500, .width = 16}},
+      {"resnet", {.model = Model::resnet}},
+      {"transformer",
+       {.model = Model::transformer, .layers = 6, .width = 256, .batch = 16}}};
+  const auto found = all.find(name);
+  TORCH_CHECK(
+      found != all.end(), "Expected a model that arms.h names, but got ", name);
+  return found->second;
 }
 
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,
                               const Group& group) {
+  if (name.rfind("cap", 0) == 0) {
+    return our_arm(workload,
+                   group,
+                   sgd(),
+                   DistributedDataParallelOptions().bucket_cap_mb_list(
+                       {std::stod(name.substr(3))}));
+  }
   const auto all = makers();
   const auto maker = all.find(name);
   TORCH_CHECK(

@@ -7,17 +7,22 @@
 
 namespace ddp::bench {
 
-/// A chain of square Linear layers and the size of its training batch.
+/// A model and the size of its training batch.
 struct Workload {
-  int64_t layers;
-  int64_t width;
+  enum class Model {
+    chain,        ///< of square Linear layers
+    resnet,       ///< ResNet-18 on images of 32 x 32 pixels
+    transformer,  ///< layers of an encoder on sentences of 64 words
+  };
+  Model model = Model::chain;
+  int64_t layers = 0;  ///< of a chain or a transformer
+  int64_t width = 0;
   int64_t batch = 32;
-
-  int64_t parameters() const { return 2 * layers; }
 };
 
-/// Returns the workload "mlp" (8 x Linear(1024), 34 MB of gradients) or "small"
-/// (500 x Linear(16), 1,000 parameters).
+/// Returns the workload "mlp" (8 x Linear(1024), 34 MB of gradients), "mlp256"
+/// (the same with a batch of 256), "small" (500 x Linear(16), 1,000
+/// parameters), "resnet" (45 MB) or "transformer" (6 layers, 19 MB).
 /// @throws c10::Error for another name.
 Workload workload(const std::string& name);
 
@@ -31,7 +36,8 @@ class Arm {
 
 /// Creates an arm by its name. With LibTorch's SGD: "plain" (no communication),
 /// "floor" (plain after an all-reduce of one number), "ours", "ours_view"
-/// (gradient_as_bucket_view), "gloo" (ours, not in shared memory) and "c10d"
+/// (gradient_as_bucket_view), "gloo" (ours, not in shared memory), "cap1" and
+/// other numbers (ours, all buckets of that many MiB) and "c10d"
 /// (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD: "ours_fused".
 /// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and
 /// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".

@@ -22,7 +22,7 @@ std::vector<torch::Device> devices(size_t replicas) {
 
 std::unique_ptr<Arm> plain_arm(const Workload& workload) {
   Chain net(workload);
-  return training_arm(workload, net, [net](const Tensor& x) mutable {
+  return training_arm(workload, *net, [net](const Tensor& x) mutable {
     return net->forward(x);
   });
 }
@@ -31,7 +31,7 @@ std::unique_ptr<Arm> our_arm(const Workload& workload, size_t replicas) {
   Chain net(workload);
   dp::DataParallel model(net,
                          dp::DataParallelOptions().devices(devices(replicas)));
-  return training_arm(workload, net, [model](const Tensor& x) mutable {
+  return training_arm(workload, *net, [model](const Tensor& x) mutable {
     return model->forward(x);
   });
 }
@@ -41,7 +41,7 @@ std::unique_ptr<Arm> our_arm(const Workload& workload, size_t replicas) {
 std::unique_ptr<Arm> libtorch_arm(const Workload& workload, size_t replicas) {
   Chain net(workload);
   return training_arm(
-      workload, net, [net, on = devices(replicas)](const Tensor& x) {
+      workload, *net, [net, on = devices(replicas)](const Tensor& x) {
         namespace parallel = torch::nn::parallel;
         auto copies = parallel::replicate(net, on);
         const auto chunks = x.chunk(static_cast<int64_t>(on.size()));
@@ -55,8 +55,8 @@ class LoopArm : public Arm {
  public:
   LoopArm(const Workload& workload, size_t replicas)
       : net_(workload),
-        data_(torch::ones({workload.batch, workload.width})),
-        target_(torch::zeros({workload.batch, workload.width})),
+        data_(input(workload)),
+        target_(target(workload)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)) {
     for (size_t i = 0; i < replicas; ++i) {
       nets_.push_back(

@@ -13,7 +13,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "usage: bench_steps mlp|small\n";
+    std::cerr << "usage: bench_steps mlp|mlp256|small|resnet|transformer\n";
     return 2;
   }
   ddp::init_process_group();

@@ -63,7 +63,7 @@ std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
   DistributedDataParallel model(net, options.process_group(group));
   return training_arm(
       workload,
-      Chain(std::shared_ptr<ChainImpl>(net.ptr())),
+      *net,
       [model](const torch::Tensor& x) mutable {
         return model->forward(x).to(torch::kFloat);
       },
@@ -75,7 +75,7 @@ std::unique_ptr<Arm> autocast_arm(const Workload& workload,
   Chain net(workload);
   DistributedDataParallel model(
       net, DistributedDataParallelOptions().process_group(group));
-  return training_arm(workload, net, [model](const torch::Tensor& x) mutable {
+  return training_arm(workload, *net, [model](const torch::Tensor& x) mutable {
     const AutocastGuard guard(torch::kCPU);
     return model->forward(x).to(torch::kFloat);
   });
@@ -86,8 +86,8 @@ class InBackwardArm : public Arm {
  public:
   InBackwardArm(const Workload& workload, const Group& group)
       : net_(workload),
-        data_(torch::ones({workload.batch, workload.width})),
-        target_(torch::zeros({workload.batch, workload.width})),
+        data_(input(workload)),
+        target_(target(workload)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
         model_(net_,
                DistributedDataParallelOptions().process_group(group).exchange(

@@ -55,18 +55,24 @@ MODELS = {"mlp": "8 x Linear(1024), batch 32",
 
 
 class Ranks:
-    """Processes of one thread each that run blocks of steps on command."""
+    """Processes of one thread each that run blocks of steps on command.
 
-    def __init__(self, command, count=2):
+    enter: for each rank, what its process calls first. variables: of each rank.
+    """
+
+    def __init__(self, command, count=2, address="127.0.0.1", enter=None,
+                 variables=None):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.processes = [subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            preexec_fn=enter and enter[rank],
             env=dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
-                     WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
+                     WORLD_SIZE=str(count), MASTER_ADDR=address,
                      MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-                     CUDA_VISIBLE_DEVICES="")) for rank in range(count)]
+                     CUDA_VISIBLE_DEVICES="", **(variables or [{}] * count)[rank]))
+            for rank in range(count)]
 
     def ask(self, command):
         """Returns the numbers with which rank 0 answers a command to all."""

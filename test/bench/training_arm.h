@@ -6,44 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/functional/loss.h>
-#include <torch/nn/init.h>
-#include <torch/nn/modules/linear.h>
+#include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 
-#include "test/bench/arms.h"
+#include "test/bench/networks.h"
 
 namespace ddp::bench {
-
-/// The model of a Workload.
-struct ChainImpl : torch::nn::Cloneable<ChainImpl> {
-  explicit ChainImpl(const Workload& workload) : workload(workload) { reset(); }
-
-  void reset() override {
-    layers.clear();
-    for (int64_t i = 0; i < workload.layers; ++i) {
-      layers.push_back(
-          register_module(std::to_string(i),
-                          torch::nn::Linear(workload.width, workload.width)));
-      // Keeps the magnitude of activations and gradients, because denormal
-      // numbers are slow.
-      torch::nn::init::eye_(layers.back()->weight);
-      torch::nn::init::zeros_(layers.back()->bias);
-    }
-  }
-
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& layer : layers) {
-      x = layer(x);
-    }
-    return x;
-  }
-
-  Workload workload;
-  std::vector<torch::nn::Linear> layers;
-};
-TORCH_MODULE(Chain);
 
 using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::Tensor> parameters)>;
@@ -67,12 +36,12 @@ template <typename Forward>
 class TrainingArm : public Arm {
  public:
   TrainingArm(const Workload& workload,
-              const Chain& net,
+              const torch::nn::Module& net,
               Forward forward,
               const MakeOptimizer& make_optimizer)
-      : data_(torch::ones({workload.batch, workload.width})),
-        target_(torch::zeros({workload.batch, workload.width})),
-        optimizer_(make_optimizer(net->parameters())),
+      : data_(input(workload)),
+        target_(target(workload)),
+        optimizer_(make_optimizer(net.parameters())),
         forward_(std::move(forward)) {}
 
   void step() override {
@@ -89,7 +58,7 @@ class TrainingArm : public Arm {
 
 template <typename Forward>
 std::unique_ptr<Arm> training_arm(const Workload& workload,
-                                  const Chain& net,
+                                  const torch::nn::Module& net,
                                   Forward forward,
                                   const MakeOptimizer& make_optimizer = sgd()) {
   return std::make_unique<TrainingArm<Forward>>(

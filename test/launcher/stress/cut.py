@@ -61,6 +61,11 @@ class Switch:
         elif way == "reset":  # its connections end, on both sides
             self.inside(host, "ss -K dst 10.77.0.0/24 2>/dev/null")
 
+    def shape(self, host, gigabits):
+        """Limits what it sends to this many Gbit/s."""
+        self.inside(host, f"tc qdisc replace dev cable{host} root tbf "
+                    f"rate {gigabits}gbit burst 256kb latency 50ms")
+
     def lose(self, host, percent):
         """Drops this share of its packets at random, in both directions."""
         self.inside(host, "nft add table inet loss")

@@ -1,0 +1,112 @@
+"""Measures a training step of two hosts with a link of limited rate between them.
+
+Each host is a network namespace with one rank, of one thread on a core of its own.
+The arms take turns as in steps.py. "cap5" has buckets of 5 MiB. A ratio to the best
+fixed size is to the arm of the smallest median. At last, two hosts with two ranks
+each: the bytes that each host sends in a step.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import numpy
+
+from steps import Ranks, measure
+from tables import format_ratio, format_time, print_table
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "../launcher/stress"))
+import cut
+import sandbox
+
+CAPS = ["cap1", "cap2", "cap5", "cap8", "cap12", "cap25", "cap50"]
+ARMS = ["ours", *CAPS, "c10d", "plain"]
+MODELS = {"mlp256": "8 x Linear(1024), batch 256",
+          "resnet": "ResNet-18 on 32 x 32 images, batch 32",
+          "transformer": "6 layers of a transformer, width 256, batch 16 x 64"}
+# Steps per block: about a second.
+STEPS = {"mlp256": 4, "resnet": 2, "transformer": 2}
+
+
+def host(switch, number):
+    """Returns what a process of the host calls first."""
+    enter = switch.enter(number)
+
+    def call():
+        enter()
+        os.sched_setaffinity(0, {number % os.cpu_count()})
+    return call
+
+
+def compare(switch, program, model, gigabits, rounds):
+    for number in range(2):
+        switch.shape(number, gigabits)
+    ranks = Ranks([program, model], 2, switch.address(0),
+                  [host(switch, number) for number in range(2)],
+                  [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in range(2)])
+    times = measure({arm: (ranks, arm) for arm in ARMS}, rounds, STEPS[model])
+    best = min(CAPS, key=lambda arm: numpy.median(times[arm]))
+
+    def ratio(arm, other):
+        return format_ratio([a / b for a, b in zip(times[arm], times[other])])
+
+    print_table(
+        f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds; "
+        f"the best fixed size is {best}",
+        ["arm", "ms a step", "ratio to the best fixed size", "to c10d::Reducer"],
+        [[arm, format_time(times[arm]), ratio(arm, best), ratio(arm, "c10d")]
+         for arm in ARMS])
+
+
+def sent_bytes(number):
+    link, = json.loads(subprocess.run(
+        ["ip", "-s", "-j", "link", "show", f"port{number}"], check=True,
+        capture_output=True).stdout)
+    return link["stats64"]["rx"]["bytes"]
+
+
+def count_bytes(switch, program, steps=5):
+    """Counts what the other end of each host's cable receives."""
+    ranks = Ranks([program, "mlp256"], 4, switch.address(0),
+                  [switch.enter(rank // 2) for rank in range(4)],
+                  [{"GLOO_SOCKET_IFNAME": f"cable{rank // 2}"} for rank in range(4)])
+    gradients = 4 * 8 * 1024 * 1025
+    rows = []
+    for arm in ("ours", "gloo"):
+        ranks.run(arm, 2)  # buckets are made again after the first pass
+        before = [sent_bytes(number) for number in range(2)]
+        ranks.run(arm, steps)
+        rows.append([arm] + [
+            "{:.3f}".format((sent_bytes(number) - before[number]) / steps /
+                            gradients) for number in range(2)])
+    ranks.close()
+    print_table(
+        f"Bytes that a host sends in a step / {gradients} bytes of gradients: "
+        f"{MODELS['mlp256']}, 2 hosts with 2 ranks each",
+        ["arm", "first host", "second host"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--rate", type=float, action="append",
+                        help="Gbit/s [10, 3, 1]")
+    if not sandbox.enter():
+        raise SystemExit("links: expected the rights to make namespaces")
+    arguments = parser.parse_args()
+    box = sandbox.Sandbox()
+    switch = cut.Switch(2)
+    for model in arguments.model or MODELS:
+        for gigabits in arguments.rate or (10, 3, 1):
+            compare(switch, f"{arguments.build}/bench_steps", model, gigabits,
+                    arguments.rounds)
+    count_bytes(switch, f"{arguments.build}/bench_steps")
+
+
+if __name__ == "__main__":
+    main()
