@@ -29,9 +29,9 @@ struct BackendSpec {
   std::string reach;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
-  /// Whether the ranks sum buckets in shared memory if they are on one host.
-  bool shares_memory = false;
-  /// Whether a group rank has left the job; needed for `shares_memory`.
+  /// Ranks of equal hosts sum buckets in shared memory. Empty: no rank does.
+  std::string host;
+  /// Whether a group rank has left the job; needed with `host`.
   std::function<bool(int rank)> has_left;
 };
 
@@ -54,7 +54,7 @@ at::Tensor allocate_bucket(c10d::Backend& backend,
                            int64_t numel,
                            const at::TensorOptions& options);
 
-/// Returns true if `sum_bucket` can be called: the ranks share memory.
+/// Returns true if `sum_bucket` can be called: ranks of a host share memory.
 bool shares_memory(c10d::Backend& backend);
 
 /// Starts the sum of a contiguous CPU tensor over the ranks. In contrast to an

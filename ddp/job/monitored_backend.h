@@ -168,9 +168,9 @@ class MonitoredBackend : public ForwardingBackend {
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 
-/// Returns `group` if it is a group of the job whose ranks share memory, else
-/// null. A group that the program has put around one of the job's counts as
-/// another: it gets its collectives, which it may change.
+/// Returns `group` if it is a group of the job whose ranks share memory, those
+/// of each host, else null. A group that the program has put around one of the
+/// job's counts as another: it gets its collectives, which it may change.
 MonitoredBackend* memory_sharing_group(c10d::Backend& group);
 
 /// Closes `group` because this rank cannot do the work that other ranks wait

@@ -46,14 +46,15 @@ struct ProcessGroupOptions {
   /// MASTER_ADDR and MASTER_PORT. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
-  /// With Gloo, if all ranks of a group are on one host (one kernel, one
-  /// network namespace, one user), they map one memory. `AllReduce` and
-  /// exchanges that pass its buckets on then sum gradients on the CPU there,
-  /// and wrappers and `ZeroRedundancyOptimizer` copy state there; everything
-  /// else goes over Gloo's connections. `.grad` lies in that memory, which a
-  /// forked child does not have. False, or the variable DDP_SHARED_MEMORY=0 on
-  /// any rank: Gloo alone. For 3 or more ranks the two differ in the last bits
-  /// of a sum.
+  /// With Gloo, the ranks of a group that are on one host (one kernel, one
+  /// network namespace, one user) map one memory. `AllReduce` and exchanges
+  /// that pass its buckets on then sum gradients on the CPU there; of several
+  /// hosts, each sends its sum, once, over Gloo's connections. If all ranks are
+  /// on one host, wrappers and `ZeroRedundancyOptimizer` also copy state in
+  /// that memory. Everything else goes over Gloo. `.grad` lies in that memory,
+  /// which a forked child does not have. False, or the variable
+  /// DDP_SHARED_MEMORY=0 on any rank: Gloo alone. For 3 or more ranks the two
+  /// differ in the last bits of a sum.
   TORCH_ARG(bool, shared_memory) = true;
 };
 

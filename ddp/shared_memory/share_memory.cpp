@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <random>
 #include <string>
 #include <system_error>
@@ -28,19 +29,6 @@ constexpr std::chrono::milliseconds kPatience{10'000};
 constexpr int64_t kTextBytes = 128;  // of a message to all ranks
 
 using Clock = std::chrono::steady_clock;
-
-/// Text that only processes of this kernel and network namespace have; abstract
-/// sockets are seen within a network namespace.
-std::string host_text() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat network {};
-  if (boot_id.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
-    return "";
-  }
-  return boot_id + " " + std::to_string(network.st_dev) + " " +
-         std::to_string(network.st_ino);
-}
 
 at::Tensor tensor_of(const std::string& text) {
   auto tensor = at::zeros({kTextBytes}, at::kByte);
@@ -212,16 +200,17 @@ Part attempt(const Body& body) {
   }
 }
 
-std::shared_ptr<SharedMemory> map(FileDescriptor file, c10d::Backend& group) {
-  const int ranks = group.getSize();
+std::shared_ptr<SharedMemory> map(FileDescriptor file, const HostMemory& host) {
+  const auto ranks = static_cast<int>(host.hosts[host.own_host].size());
   auto memory = std::make_shared<SharedMemory>(
       std::move(file), ranks, SumBoard::bytes(ranks));
-  memory->hold(group.getRank());
+  memory->hold(host.own_rank);
   return memory;
 }
 
-Part share_as_first(c10d::Backend& group) {
-  const int ranks = group.getSize();
+/// As the first rank of a host. Collective over the group.
+Part share_as_first(c10d::Backend& group, const HostMemory& host) {
+  const auto ranks = static_cast<int>(host.hosts[host.own_host].size());
   std::string name = random_name();
   FileDescriptor listener;
   FileDescriptor file;
@@ -236,37 +225,66 @@ Part share_as_first(c10d::Backend& group) {
   if (!part.problem.empty()) {
     name.clear();
   }
-  std::vector<at::Tensor> message{tensor_of(name)};
-  group.broadcast(message)->wait();
+  gather_texts(group, name);
   return name.empty() ? part : attempt([&] {
     give(listener.get(), file.get(), ranks - 1);
-    return map(std::move(file), group);
+    return map(std::move(file), host);
   });
 }
 
-Part share_as_other(c10d::Backend& group) {
-  std::vector<at::Tensor> message{tensor_of("")};
-  group.broadcast(message)->wait();
-  const std::string name = text_of(message[0]);
+/// As another rank of a host. Collective over the group.
+Part share_as_other(c10d::Backend& group, const HostMemory& host) {
+  const auto names = gather_texts(group, "");
+  const int first = host.hosts[host.own_host][0];
+  const std::string& name = names[static_cast<size_t>(first)];
   return name.empty() ? Part()
-                      : attempt([&] { return map(fetch(name), group); });
+                      : attempt([&] { return map(fetch(name), host); });
+}
+
+/// Sorts the ranks by the texts of their hosts.
+HostMemory hosts_of(const std::vector<std::string>& texts, int rank) {
+  HostMemory result;
+  std::map<std::string, size_t> indices;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t index =
+        indices.emplace(texts[i], indices.size()).first->second;
+    result.hosts.resize(indices.size());
+    auto& ranks = result.hosts[index];
+    if (static_cast<int>(i) == rank) {
+      result.own_host = index;
+      result.own_rank = static_cast<int>(ranks.size());
+    }
+    ranks.push_back(static_cast<int>(i));
+  }
+  return result;
 }
 
 }  // namespace
 
-std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
-                                           bool is_wanted) {
-  const auto hosts = gather_texts(group, is_wanted ? host_text() : "");
-  const bool is_one_host =
-      !hosts[0].empty() &&
-      std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
-        return host == hosts[0];
-      });
-  if (!is_one_host || group.getSize() == 1) {
-    return nullptr;
+/// Abstract sockets are seen within a network namespace.
+std::string host_name() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  struct stat network {};
+  if (boot_id.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
+    return "";
   }
-  auto part =
-      group.getRank() == 0 ? share_as_first(group) : share_as_other(group);
+  return boot_id + " " + std::to_string(network.st_dev) + " " +
+         std::to_string(network.st_ino);
+}
+
+HostMemory share_memory(c10d::Backend& group, const std::string& host) {
+  const auto texts = gather_texts(group, host);
+  auto result = hosts_of(texts, group.getRank());
+  const bool is_wanted =
+      std::all_of(texts.begin(), texts.end(), [](const std::string& text) {
+        return !text.empty();
+      });
+  if (!is_wanted || result.hosts.size() == texts.size()) {
+    return result;
+  }
+  auto part = result.own_rank == 0 ? share_as_first(group, result)
+                                   : share_as_other(group, result);
   const auto problems = gather_texts(
       group, part.problem.empty() && !part.memory ? "?" : part.problem);
   for (int rank = 0; rank < group.getSize(); ++rank) {
@@ -274,18 +292,19 @@ std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
     if (!problem.empty()) {
       if (group.getRank() == 0) {
         TORCH_WARN(
-            "The ranks of this host sum gradients over Gloo, not in "
+            "The ranks of a host sum gradients over Gloo, not in "
             "shared memory, because rank ",
             rank,
             " could not map it: ",
             problem,
             ". DDP_SHARED_MEMORY=0 chooses Gloo without this warning");
       }
-      return nullptr;
+      return result;
     }
   }
   part.memory->note_holders();
-  return part.memory;
+  result.memory = std::move(part.memory);
+  return result;
 }
 
 }  // namespace ddp::detail

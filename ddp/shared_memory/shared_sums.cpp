@@ -36,19 +36,35 @@ void keep(at::Tensor tensor) {
   tensors->push_back(std::move(tensor));
 }
 
+/// Returns whether the work has completed.
+/// @throws its error.
+bool completes(c10d::Work& work, std::chrono::milliseconds patience) {
+  try {
+    work.wait(patience);
+  } catch (const std::exception&) {
+    if (work.isCompleted()) {
+      throw;
+    }
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
+                       std::vector<int> ranks,
                        int rank,
-                       int ranks,
-                       std::function<bool(int rank)> has_left)
+                       std::function<bool(int rank)> has_left,
+                       const OtherHosts& others)
     : memory_(std::move(memory)),
       board_(memory_->board()),
+      ranks_(std::move(ranks)),
       rank_(rank),
-      ranks_(ranks),
+      is_one_host_(!others.all_reduce),
       has_left_(std::move(has_left)),
-      spins_(has_core_for_each(ranks)),
-      protocol_(board_, arenas_of(*memory_, ranks), rank) {}
+      spins_(has_core_for_each(count())),
+      protocol_(board_, arenas_of(*memory_, count()), rank, others) {}
 
 SharedSums::~SharedSums() {
   for (auto& [number, tensor] : tensors_) {
@@ -83,7 +99,7 @@ void SharedSums::stop() noexcept {
   has_stopped_ = true;
   board_.has_stopped(rank_).store(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int rank = 0; rank < ranks_; ++rank) {
+  for (int rank = 0; rank < count(); ++rank) {
     wake_sleepers(board_.started(rank));
     wake_sleepers(board_.summed(rank));
     wake_sleepers(board_.taken(rank));
@@ -125,6 +141,9 @@ bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
 bool SharedSums::copy_from(int source,
                            const at::Tensor& tensor,
                            std::chrono::milliseconds timeout) {
+  if (!is_one_host_) {
+    return false;
+  }
   return guarded([&] {
     ++working_;
     // Autograd does not see the copy, as with a collective.
@@ -206,9 +225,9 @@ bool SharedSums::end(SumNumber number, std::chrono::milliseconds timeout) {
   }
   // A rank that has stopped may have written to a tensor that was read here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int rank = 0; rank < ranks_; ++rank) {
+  for (int rank = 0; rank < count(); ++rank) {
     if (board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0) {
-      throw std::runtime_error("rank " + std::to_string(rank) +
+      throw std::runtime_error("rank " + std::to_string(group_rank(rank)) +
                                " of the group has left or stopped while its "
                                "tensors were read");
     }
@@ -237,22 +256,26 @@ void SharedSums::complete(SumNumber number, std::chrono::milliseconds timeout) {
 void SharedSums::wait_for_ranks(SumNumber number,
                                 std::chrono::steady_clock::time_point end) {
   const auto awaited = protocol_.awaited(number);
-  if (wait_for_counter(*awaited.counter, awaited.number, spins_, kLook)) {
+  if (awaited.work
+          ? completes(*awaited.work, kLook)
+          : wait_for_counter(*awaited.counter, awaited.number, spins_, kLook)) {
     return;
   }
   if (is_aborted_) {
     throw std::runtime_error("the group was aborted");
   }
-  for (int rank = 0; rank < ranks_; ++rank) {
+  for (int rank = 0; rank < count(); ++rank) {
     if (rank != rank_ && is_missing(rank, number)) {
-      throw std::runtime_error("rank " + std::to_string(rank) +
+      throw std::runtime_error("rank " + std::to_string(group_rank(rank)) +
                                " of the group has left or stopped before it "
                                "had done its part");
     }
   }
   if (std::chrono::steady_clock::now() > end) {
-    throw std::runtime_error("Timed out waiting for rank " +
-                             std::to_string(awaited.rank));
+    throw std::runtime_error(
+        "Timed out waiting for " +
+        (awaited.work ? "the ranks of other hosts"
+                      : "rank " + std::to_string(group_rank(awaited.rank))));
   }
 }
 
@@ -261,7 +284,7 @@ void SharedSums::wait_for_ranks(SumNumber number,
 bool SharedSums::is_missing(int rank, SumNumber number) const {
   const bool has_gone =
       board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0 ||
-      has_left_(rank) || memory_->has_lost(rank);
+      has_left_(group_rank(rank)) || memory_->has_lost(rank);
   return has_gone && !has_reached(board_.taken(rank).value, number);
 }
 

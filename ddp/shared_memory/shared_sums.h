@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,19 +16,23 @@
 
 namespace ddp::detail {
 
-/// Sums over the ranks of one host in memory that all of them map. Has no
-/// thread: `start` and `finish` do the work of this rank. All ranks start the
-/// same sums in the same order and finish each of them.
+/// Sums over the ranks of a group in memory that all of them map, or, if the
+/// ranks are on several hosts, in the memory of each host and over the hosts.
+/// Has no thread: `start` and `finish` do the work of this rank. All ranks
+/// start the same sums in the same order and finish each of them.
 ///
 /// Thread contract: one thread at a time; `abort` and `is_working` may be
 /// called from any thread.
 class SharedSums {
  public:
-  /// @param has_left  whether another rank has left the job.
+  /// @param ranks  ranks of the group that are on this host, ascending.
+  /// @param rank  index of this rank among them, as in `memory`.
+  /// @param has_left  whether another rank of the group has left the job.
   SharedSums(std::shared_ptr<SharedMemory> memory,
+             std::vector<int> ranks,
              int rank,
-             int ranks,
-             std::function<bool(int rank)> has_left);
+             std::function<bool(int rank)> has_left,
+             const OtherHosts& others = {});
   /// Leaves memory allocated that other ranks may still read.
   ~SharedSums();
 
@@ -54,7 +59,7 @@ class SharedSums {
   /// Copies the values of a contiguous CPU tensor of rank `source` into the
   /// other ranks' tensors, piece by piece, and returns when all have them. The
   /// order among sums counts. Returns false if nothing was copied, because
-  /// `source` got no shared memory.
+  /// `source` got no shared memory or the ranks are on several hosts.
   /// @throws std::runtime_error as `finish`.
   bool copy_from(int source,
                  const at::Tensor& tensor,
@@ -83,11 +88,14 @@ class SharedSums {
   void wait_for_ranks(SumNumber number,
                       std::chrono::steady_clock::time_point end);
   bool is_missing(int rank, SumNumber number) const;
+  int count() const { return static_cast<int>(ranks_.size()); }
+  int group_rank(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
 
   const std::shared_ptr<SharedMemory> memory_;
   const SumBoard board_;
-  const int rank_;
-  const int ranks_;
+  const std::vector<int> ranks_;  // of the group
+  const int rank_;                // index among them
+  const bool is_one_host_;
   const std::function<bool(int rank)> has_left_;
   const bool spins_;
   std::atomic<bool> is_aborted_{false};

@@ -29,7 +29,9 @@ struct SumPlace {
   int32_t dtype = 0;      ///< c10::ScalarType
   int32_t is_shared = 0;  ///< 0: the tensor is not in the arena
   /// -1, or the rank whose tensor is copied to the others instead of a sum.
-  int64_t source = -1;
+  int32_t source = -1;
+  /// 1 once this rank knows that a tensor of another host cannot be summed.
+  int32_t is_refused = 0;
 };
 
 /// How far each rank has come with the sums of a group, in memory that all
@@ -48,7 +50,7 @@ class SumBoard {
 
   /// Last sum that the rank has brought a tensor to.
   RankCounter& started(int rank) const { return ranks_[rank].started; }
-  /// Last sum of which the rank has summed its slice.
+  /// Last sum of which the rank has summed its slice, over all hosts.
   RankCounter& summed(int rank) const { return ranks_[rank].summed; }
   /// Last sum of which the rank has copied the slices of the others.
   RankCounter& taken(int rank) const { return ranks_[rank].taken; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>
 
@@ -34,8 +35,12 @@ std::string text_of(const SumPlace& place) {
 
 SumProtocol::SumProtocol(SumBoard board,
                          std::vector<std::byte*> arenas,
-                         int rank)
-    : board_(board), arenas_(std::move(arenas)), rank_(rank) {}
+                         int rank,
+                         OtherHosts others)
+    : board_(board),
+      arenas_(std::move(arenas)),
+      rank_(rank),
+      others_(std::move(others)) {}
 
 SumNumber SumProtocol::start(const SumPlace& place) {
   const SumNumber number = started_ + 1;
@@ -74,8 +79,66 @@ bool SumProtocol::sum() {
   if (summed_ == started_ || !have_all(started, summed_ + 1)) {
     return false;
   }
-  sum_own_slice(summed_ + 1);
-  publish(board_.summed(rank_), ++summed_);
+  const SumNumber number = ++summed_;
+  auto refusal = refusal_of(number);
+  const bool is_refused = refusal.is_elsewhere || !refusal.mismatch.empty();
+  if (is_refused) {
+    refusals_[number] = std::move(refusal);
+  }
+  Crossing crossing;
+  if (others_.all_reduce) {
+    crossing = start_crossing(number);
+  } else if (!is_refused && board_.place(rank_, number).source < 0) {
+    sum_own_slice(number, slice_of(rank_, rank_, number));
+  }
+  if (crossing.work || !crossings_.empty()) {
+    crossings_.push_back(std::move(crossing));
+  } else {
+    publish(board_.summed(rank_), ++crossed_);
+  }
+  return true;
+}
+
+/// A host that refuses the sum takes part all the same, so that the other hosts
+/// learn of it.
+SumProtocol::Crossing SumProtocol::start_crossing(SumNumber number) {
+  const auto refusal = refusals_.find(number);
+  const bool is_refused = refusal != refusals_.end();
+  const auto slice =
+      rank_ < slices() ? slice_of(rank_, rank_, number) : at::Tensor();
+  if (!slice.defined() || slice.numel() == 0 ||
+      (is_refused && !refusal->second.mismatch.empty())) {
+    return {};
+  }
+  auto memory = at::empty({slice.numel() + 1}, slice.options());
+  const auto sum = memory.narrow(0, 0, slice.numel());
+  if (is_refused) {
+    sum.zero_();
+  } else {
+    sum_own_slice(number, sum);
+  }
+  memory[slice.numel()] = is_refused ? 1 : 0;
+  return {memory, others_.all_reduce(memory)};
+}
+
+bool SumProtocol::cross() {
+  if (crossings_.empty() ||
+      (crossings_.front().work && !crossings_.front().work->isCompleted())) {
+    return false;
+  }
+  const Crossing crossing = std::move(crossings_.front());
+  crossings_.pop_front();
+  const SumNumber number = ++crossed_;
+  if (crossing.work) {
+    crossing.work->wait();  // throws its error
+    const int64_t numel = crossing.memory.numel() - 1;
+    if (crossing.memory[numel].item<double>() != 0) {
+      board_.place(rank_, number).is_refused = 1;
+    } else {
+      slice_of(rank_, rank_, number).copy_(crossing.memory.narrow(0, 0, numel));
+    }
+  }
+  publish(board_.summed(rank_), number);
   return true;
 }
 
@@ -83,7 +146,7 @@ bool SumProtocol::take() {
   const auto summed = [this](int rank) -> auto& {
     return board_.summed(rank);
   };
-  if (taken_ == summed_ || !have_all(summed, taken_ + 1)) {
+  if (taken_ == crossed_ || !have_all(summed, taken_ + 1)) {
     return false;
   }
   take_other_slices(taken_ + 1);
@@ -113,7 +176,10 @@ SumProtocol::Awaited SumProtocol::awaited(SumNumber number) const {
     }
     return {&counter_of(rank_), wanted, rank_};  // has arrived meanwhile
   };
-  if (!has_reached(summed_, number) && summed_ == taken_) {
+  if (!has_reached(crossed_, number) && crossed_ == taken_) {
+    if (!crossings_.empty()) {
+      return {.work = crossings_.front().work};
+    }
     return first(
         [this](int rank) -> auto& { return board_.started(rank); },
         summed_ + 1);
@@ -137,8 +203,10 @@ SumProtocol::Refusal SumProtocol::refusal_of(SumNumber number) const {
     if (refusal.mismatch.empty() &&
         (place.numel != first.numel || place.dtype != first.dtype ||
          place.source != first.source)) {
-      refusal.mismatch = "rank 0 brings " + text_of(first) + ", rank " +
-                         std::to_string(rank) + " brings " + text_of(place);
+      const std::string brings =
+          others_.all_reduce ? " of this host brings " : " brings ";
+      refusal.mismatch = "rank 0" + brings + text_of(first) + ", rank " +
+                         std::to_string(rank) + brings + text_of(place);
     }
   }
   return refusal;
@@ -164,61 +232,67 @@ at::Tensor SumProtocol::tensor_of(int rank, SumNumber number) const {
 
 at::Tensor SumProtocol::slice_of(int rank, int slice, SumNumber number) const {
   const SumPlace& place = board_.place(rank, number);
-  const int64_t begin = first_of_slice(place, slice, ranks());
-  const int64_t end = first_of_slice(place, slice + 1, ranks());
+  const int64_t begin = first_of_slice(place, slice, slices());
+  const int64_t end = first_of_slice(place, slice + 1, slices());
   return tensor_of(rank, number).narrow(0, begin, end - begin);
 }
 
-void SumProtocol::sum_own_slice(SumNumber number) {
-  auto refusal = refusal_of(number);
-  if (refusal.is_elsewhere || !refusal.mismatch.empty()) {
-    refusals_[number] = std::move(refusal);
-    return;
-  }
-  if (board_.place(rank_, number).source >= 0) {
-    return;
-  }
+void SumProtocol::sum_own_slice(SumNumber number, const at::Tensor& to) {
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < ranks(); ++rank) {
     parts.push_back(slice_of(rank, rank_, number));
   }
-  at::Tensor& own = parts[static_cast<size_t>(rank_)];
-  const int64_t numel = own.numel();
-  if (numel == 0) {
+  // `to` may be one of the parts.
+  at::Tensor result = to;
+  if (parts.size() == 1) {
+    result.copy_(parts[0]);
     return;
   }
-  if (ranks() == 2) {  // a + b has the bits of b + a
-    own.add_(parts[static_cast<size_t>(1 - rank_)]);
+  if (parts.size() == 2) {
+    at::add_out(result, parts[0], parts[1]);
     return;
   }
-  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+  for (int64_t begin = 0; begin < to.numel(); begin += kBlock) {
     const auto block = [&](const at::Tensor& part) {
-      return part.narrow(0, begin, std::min(kBlock, numel - begin));
+      return part.narrow(0, begin, std::min(kBlock, to.numel() - begin));
     };
     auto sum = at::add(block(parts[0]), block(parts[1]));
     for (size_t i = 2; i < parts.size(); ++i) {
       sum.add_(block(parts[i]));
     }
-    block(own).copy_(sum);
+    block(to).copy_(sum);
   }
+}
+
+/// Whether a host had to refuse the sum, which those that sum slices know.
+bool SumProtocol::is_refused(SumNumber number) const {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (board_.place(rank, number).is_refused != 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void SumProtocol::take_other_slices(SumNumber number) {
   const auto copy = copies_.extract(number);
+  if (is_refused(number)) {
+    refusals_[number].is_elsewhere = true;
+  }
   if (refusals_.count(number) > 0) {
     return;
   }
-  const auto source = static_cast<int>(board_.place(rank_, number).source);
+  const int source = board_.place(rank_, number).source;
   if (source >= 0) {
     if (source != rank_ && !copy.empty()) {
       at::Tensor(copy.mapped()).copy_(tensor_of(source, number));
     }
     return;
   }
-  for (int i = 1; i < ranks(); ++i) {
-    const int rank = (rank_ + i) % ranks();
+  for (int i = 1; i <= slices(); ++i) {
+    const int rank = (rank_ + i) % slices();
     const auto slice = slice_of(rank, rank, number);
-    if (slice.numel() > 0) {
+    if (rank != rank_ && slice.numel() > 0) {
       slice_of(rank_, rank, number).copy_(slice);
     }
   }

@@ -1,15 +1,28 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/shared_memory/sum_board.h"
 
 namespace ddp::detail {
+
+/// The other hosts of a group whose ranks are on several ones.
+struct OtherHosts {
+  /// Number of slices of a tensor, the same on all hosts. The first ranks of
+  /// each host sum one slice each, the further ranks none.
+  int slices = 0;
+  /// Starts the sum of a tensor of this rank over the ranks that have the same
+  /// slice, one of each host. Only ranks with a slice call it.
+  std::function<c10::intrusive_ptr<c10d::Work>(const at::Tensor&)> all_reduce;
+};
 
 /// One rank's part in sums of tensors that lie in shared memory. Every rank
 /// brings one tensor to each sum; afterwards each tensor holds the sum. A sum
@@ -19,6 +32,11 @@ namespace ddp::detail {
 /// 2. All ranks have summed: each rank copies the other slices from the ranks
 ///    that summed them.
 /// 3. All ranks have copied: the rank may write to its tensor.
+///
+/// If the group has ranks on several hosts, these are the ranks of one host.
+/// Before point 2 a slice is summed over the hosts, too: each rank sums its
+/// slice into memory of its own, all-reduces that with the ranks of the other
+/// hosts that have the same slice, and copies the result into its own tensor.
 ///
 /// One rank sums a slice, in the order of the ranks. All ranks therefore get
 /// the same bits. Neither the timing nor the position of an element changes the
@@ -31,14 +49,18 @@ namespace ddp::detail {
 class SumProtocol {
  public:
   /// @param arenas  of all ranks.
-  SumProtocol(SumBoard board, std::vector<std::byte*> arenas, int rank);
+  /// @param others  without all_reduce if all ranks are on this host.
+  SumProtocol(SumBoard board,
+              std::vector<std::byte*> arenas,
+              int rank,
+              OtherHosts others = {});
 
   /// Begins the next sum. The caller keeps the tensor and leaves its values
   /// alone until the sum is done.
   /// @pre `has_room`.
   SumNumber start(const SumPlace& place);
   /// Begins a copy of the tensor of rank `source`, which alone has to lie in
-  /// the arena.
+  /// the arena. Not for ranks on several hosts.
   /// @param place  of `tensor`, contiguous.
   /// @pre `has_room`.
   SumNumber start_copy(SumPlace place, int source, at::Tensor tensor);
@@ -50,9 +72,12 @@ class SumProtocol {
   /// Does a step that this rank can do now; of two steps the one of the older
   /// sum, because another rank may wait for it. Returns false if the next steps
   /// wait for other ranks.
-  bool advance() { return take() || sum(); }
+  /// @throws the exception of an all-reduce over the hosts.
+  bool advance() { return take() || cross() || sum(); }
   /// Sums this rank's slice of the next sum, if all ranks have started it.
   bool sum();
+  /// Takes over the next slice that has been summed over the hosts.
+  bool cross();
   /// Copies the other slices of the next sum, if all ranks have summed theirs.
   bool take();
   /// The counter that the last start or step has advanced.
@@ -63,11 +88,13 @@ class SumProtocol {
   /// Forgets the tensors that copies would go to. No step may follow.
   void stop() { copies_.clear(); }
 
-  /// The counter that the next step towards the end of a sum waits for.
+  /// What the next step towards the end of a sum waits for: a counter of a
+  /// rank, or an all-reduce over the hosts.
   struct Awaited {
-    RankCounter* counter;
-    SumNumber number;
-    int rank;
+    RankCounter* counter = nullptr;
+    SumNumber number = 0;
+    int rank = -1;
+    c10::intrusive_ptr<c10d::Work> work = nullptr;
   };
   /// @pre not `is_done(number)`, and `advance` has returned false.
   Awaited awaited(SumNumber number) const;
@@ -82,11 +109,20 @@ class SumProtocol {
   Refusal take_refusal(SumNumber number);
 
  private:
+  /// A slice on its way to the other hosts.
+  struct Crossing {
+    at::Tensor memory;  // the slice, and whether this host refuses the sum
+    c10::intrusive_ptr<c10d::Work> work;  // null: nothing is sent
+  };
+
   int ranks() const { return static_cast<int>(arenas_.size()); }
+  int slices() const { return others_.all_reduce ? others_.slices : ranks(); }
   Refusal refusal_of(SumNumber number) const;
   at::Tensor tensor_of(int rank, SumNumber number) const;
   at::Tensor slice_of(int rank, int slice, SumNumber number) const;
-  void sum_own_slice(SumNumber number);
+  void sum_own_slice(SumNumber number, const at::Tensor& to);
+  Crossing start_crossing(SumNumber number);
+  bool is_refused(SumNumber number) const;
   void take_other_slices(SumNumber number);
   void publish(RankCounter& counter, SumNumber number);
   template <class CounterOf>
@@ -95,9 +131,12 @@ class SumProtocol {
   const SumBoard board_;
   const std::vector<std::byte*> arenas_;
   const int rank_;
+  const OtherHosts others_;
   SumNumber started_ = 0;
-  SumNumber summed_ = 0;
+  SumNumber summed_ = 0;   // over the ranks of this host
+  SumNumber crossed_ = 0;  // over the hosts, too
   SumNumber taken_ = 0;
+  std::deque<Crossing> crossings_;  // of the sums after crossed_
   RankCounter* advanced_ = nullptr;
   std::map<SumNumber, Refusal> refusals_;
   std::map<SumNumber, at::Tensor> copies_;  // tensors that receive a copy

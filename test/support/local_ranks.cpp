@@ -84,9 +84,9 @@ struct Ranks {
   std::deque<std::atomic<bool>> have_left;
 };
 
-using MakeGroup = Group (*)(Ranks& ranks, int rank, int size);
+using MakeGroup = std::function<Group(Ranks& ranks, int rank, int size)>;
 
-Group make_host_group(Ranks& ranks, int rank, int size) {
+Group make_host_group(Ranks& ranks, int rank, int size, int hosts) {
   detail::BackendSpec spec;
   spec.store = ranks.store;
   spec.rank = rank;
@@ -94,7 +94,7 @@ Group make_host_group(Ranks& ranks, int rank, int size) {
   spec.timeout = kTimeout;
   spec.ranks.resize(static_cast<size_t>(size));
   std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
-  spec.shares_memory = true;
+  spec.host = "host " + std::to_string(rank % hosts);
   spec.has_left = [&ranks](int other) {
     return ranks.have_left[static_cast<size_t>(other)].load();
   };
@@ -115,7 +115,7 @@ Group make_group(Ranks& ranks, int rank, int size) {
 void run_rank(int rank,
               int size,
               const std::function<void(const Group&)>& body,
-              MakeGroup make,
+              const MakeGroup& make,
               Ranks& ranks) {
   Meeting& meeting = ranks.meeting;
   auto leaves = c10::make_scope_exit([&] {
@@ -131,7 +131,7 @@ void run_rank(int rank,
 }
 
 std::vector<std::string> try_ranks_over(
-    MakeGroup make,
+    const MakeGroup& make,
     int size,
     const std::function<void(const Group& group)>& body) {
   TORCH_CHECK(kNoFlightRecorder);
@@ -150,8 +150,11 @@ std::vector<std::string> try_ranks(
 }
 
 std::vector<std::string> try_host_ranks(
-    int size, const std::function<void(const Group& group)>& body) {
-  return try_ranks_over(make_host_group, size, body);
+    int size, int hosts, const std::function<void(const Group& group)>& body) {
+  const auto make = [hosts](Ranks& ranks, int rank, int count) {
+    return make_host_group(ranks, rank, count, hosts);
+  };
+  return try_ranks_over(make, size, body);
 }
 
 void run_ranks(int size, const std::function<void(const Group& group)>& body) {

@@ -62,17 +62,28 @@ class Ender : public c10d::Work {
 };
 
 /// Adds to ProcessGroupGloo an abort, which it does not have, and sums in
-/// memory that the ranks share.
+/// memory that the ranks of a host share.
 class GlooBackend : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
   /// Collective.
   void share_memory(const BackendSpec& spec) {
-    auto memory = detail::share_memory(*this, spec.shares_memory);
-    if (memory) {
-      sums_ = std::make_unique<SharedSums>(
-          std::move(memory), getRank(), getSize(), spec.has_left);
+    const auto host = detail::share_memory(*this, spec.host);
+    if (host.memory) {
+      const auto others = connect_hosts(spec, host);
+      sums_ = std::make_unique<SharedSums>(host.memory,
+                                           host.hosts[host.own_host],
+                                           host.own_rank,
+                                           spec.has_left,
+                                           others);
+    }
+  }
+
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    ProcessGroupGloo::setTimeout(timeout);
+    if (across_) {
+      across_->setTimeout(timeout);
     }
   }
 
@@ -83,6 +94,9 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   void abort() override {
     if (sums_) {
       sums_->abort();
+    }
+    if (across_) {
+      across_->abort();
     }
     end_connections();
     // Gloo forgets a work that was sending when its connection ended. Its
@@ -99,6 +113,35 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
  private:
+  /// Connects the ranks that sum the same slice, one of each host.
+  OtherHosts connect_hosts(const BackendSpec& spec, const HostMemory& host) {
+    if (host.hosts.size() == 1) {
+      return {};
+    }
+    const auto fewest = std::min_element(
+        host.hosts.begin(), host.hosts.end(), [](const auto& a, const auto& b) {
+          return a.size() < b.size();
+        });
+    OtherHosts others;
+    others.slices = static_cast<int>(fewest->size());
+    if (host.own_rank < others.slices) {
+      auto options = Options::create(options_->timeout);
+      options->devices = options_->devices;
+      options->threads = options_->threads;
+      across_ = c10::make_intrusive<GlooBackend>(
+          c10::make_intrusive<c10d::PrefixStore>(
+              "slice" + std::to_string(host.own_rank), spec.store),
+          static_cast<int>(host.own_host),
+          static_cast<int>(host.hosts.size()),
+          options);
+    }
+    others.all_reduce = [across = across_](const at::Tensor& tensor) {
+      std::vector<at::Tensor> tensors{tensor};
+      return across->allreduce(tensors);
+    };
+    return others;
+  }
+
   /// Closes the connections: if a receive times out, Gloo closes all
   /// connections of its context. Each device has its own context, which the tag
   /// selects.
@@ -125,6 +168,7 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
+  c10::intrusive_ptr<GlooBackend> across_;  // the hosts; null: there is one
   std::unique_ptr<SharedSums> sums_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <future>
+#include <numeric>
 #include <thread>
 
 #include <torch/types.h>
@@ -30,8 +31,10 @@ struct Job {
             FileDescriptor(::dup(file.get())), size, SumBoard::bytes(size))) {}
 
   SharedSums sums(int rank) {
+    std::vector<int> all(static_cast<size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
     return SharedSums(
-        memory, rank, ranks, [this](int other) { return other == left; });
+        memory, all, rank, [this](int other) { return other == left; });
   }
   void run(const std::function<void(int rank)>& body) {
     test::throw_first(test::try_rank_threads(ranks, body));
