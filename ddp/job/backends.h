@@ -67,7 +67,8 @@ c10::intrusive_ptr<c10d::Work> sum_bucket(
 
 /// Starts the copy of rank `source`'s tensor into the other ranks' tensors,
 /// which are contiguous and on the CPU. As with `sum_bucket`, every rank waits
-/// for each work, in the order of the starts; the works do nothing before.
+/// for each work, in the order of the starts; the works do nothing before. If
+/// the ranks are on several hosts, this is a broadcast over Gloo.
 c10::intrusive_ptr<c10d::Work> copy_from_rank(
     const c10::intrusive_ptr<c10d::Backend>& backend,
     int source,

@@ -9,6 +9,8 @@
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/detail/fatal_error.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 namespace {
@@ -259,9 +261,10 @@ MonitoredBackend::Work MonitoredBackend::sum_bucket(const at::Tensor& tensor) {
   for_collective(tensor.device());
   try {
     return detail::sum_bucket(shared(), tensor);
-  } catch (...) {
+  } catch (const std::exception& error) {
+    // The start of a sum goes on with the earlier ones, which may fail.
     not_started();
-    throw;
+    fail_collective(*this, "a sum of gradients", text_of(error));
   }
 }
 

@@ -49,7 +49,7 @@ struct ProcessGroupOptions {
   /// With Gloo, the ranks of a group that are on one host (one kernel, one
   /// network namespace, one user) map one memory. `AllReduce` and exchanges
   /// that pass its buckets on then sum gradients on the CPU there; of several
-  /// hosts, each sends its sum, once, over Gloo's connections. If all ranks are
+  /// hosts, each sends its sum over Gloo's connections. If all ranks are
   /// on one host, wrappers and `ZeroRedundancyOptimizer` also copy state in
   /// that memory. Everything else goes over Gloo. `.grad` lies in that memory,
   /// which a forked child does not have. False, or the variable

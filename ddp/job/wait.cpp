@@ -38,9 +38,11 @@ std::string timeout_error(const MonitoredBackend* job, const std::string& why) {
          "slower than that, or the ranks no longer make the same calls";
 }
 
-[[noreturn]] void fail(const c10d::Backend& group,
-                       const std::string& what,
-                       const std::string& why) {
+}  // namespace
+
+void fail_collective(const c10d::Backend& group,
+                     const std::string& what,
+                     const std::string& why) {
   const auto* job = monitored_backend_of(group);
   const bool timed_out = is_timeout(why);
   if (const auto departure = cause_of(job, timed_out)) {
@@ -63,8 +65,6 @@ std::string timeout_error(const MonitoredBackend* job, const std::string& why) {
               ". The rank that left first says why in its own output");
 }
 
-}  // namespace
-
 void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what) {
@@ -72,7 +72,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
     const RankWaitScope waits(what);
     work->wait();
   } catch (const std::exception& error) {
-    fail(group, what, text_of(error));
+    fail_collective(group, what, text_of(error));
   }
   // NCCL's wait only orders streams, and an abort ends it without an error.
   check_whole(group, what);

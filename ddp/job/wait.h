@@ -18,6 +18,12 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what);
 
+/// Throws the error of `wait` for a collective that failed elsewhere.
+/// @param why  the backend's error.
+[[noreturn]] void fail_collective(const c10d::Backend& group,
+                                  const std::string& what,
+                                  const std::string& why);
+
 /// @throws c10::Error that names `what` if a group of the job was aborted.
 void check_whole(const c10d::Backend& group, const std::string& what);
 

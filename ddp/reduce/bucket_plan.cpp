@@ -17,6 +17,12 @@ struct Draft {
 
 }  // namespace
 
+int64_t default_bucket_cap(const std::string& backend, int ranks) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  return backend == "gloo" ? std::clamp(ranks * kMiB / 2, 4 * kMiB, 25 * kMiB)
+                           : 25 * kMiB;
+}
+
 BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
                         const std::vector<size_t>& order,
                         const BucketCaps& caps) {

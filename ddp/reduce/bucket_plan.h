@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -21,6 +22,15 @@ struct GradientSpec {
 /// bucket, the second and so on; the last size is for all later buckets. Never
 /// empty.
 using BucketCaps = std::vector<int64_t>;
+
+/// Pure: returns the cap of all buckets but the first one, in bytes, if the
+/// program gives none. Over `ranks` ranks a bucket travels in 2 (ranks - 1)
+/// messages of 1 / ranks of its size each. Gloo sends them over TCP, so half a
+/// MiB is enough for a message; smaller buckets hide more of their time behind
+/// the backward pass.
+///
+/// Source: 25 MiB as c10d::kDefaultBucketBytesCap.
+int64_t default_bucket_cap(const std::string& backend, int ranks);
 
 /// For each bucket the indices of its gradients, in the order of its memory.
 using BucketPlan = std::vector<std::vector<size_t>>;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ struct DistributedDataParallelOptions {
   /// process.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
   /// Size in MiB at which a bucket of gradients is full and its all-reduce may
-  /// start.
-  TORCH_ARG(double, bucket_cap_mb) = 25;
+  /// start. Unset: 25, as in PyTorch; with Gloo half a MiB for each rank, at
+  /// least 4 and at most 25.
+  TORCH_ARG(std::optional<double>, bucket_cap_mb) = std::nullopt;
   /// Size of the first bucket, smaller so that communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
   /// Replaces both: sizes of the first bucket, the second and so on. The last

@@ -17,6 +17,10 @@ namespace {
 /// Time after which a waiting rank looks for departures.
 constexpr std::chrono::milliseconds kLook{50};
 
+/// The same while the other hosts work on a slice; the next slice may become
+/// ready meanwhile.
+constexpr std::chrono::milliseconds kLookAcross{10};
+
 /// A part of a copy that stays in the cache until the other ranks read it.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
@@ -42,10 +46,10 @@ bool completes(c10d::Work& work, std::chrono::milliseconds patience) {
   try {
     work.wait(patience);
   } catch (const std::exception&) {
-    if (work.isCompleted()) {
-      throw;
+    if (!work.isCompleted()) {
+      return false;
     }
-    return false;
+    work.wait();  // the error may be a time-out just before the end
   }
   return true;
 }
@@ -62,6 +66,7 @@ SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
       ranks_(std::move(ranks)),
       rank_(rank),
       is_one_host_(!others.all_reduce),
+      stop_others_(others.stop),
       has_left_(std::move(has_left)),
       spins_(has_core_for_each(count())),
       protocol_(board_, arenas_of(*memory_, count()), rank, others) {}
@@ -96,13 +101,16 @@ auto SharedSums::guarded(const Body& body) {
 }
 
 void SharedSums::stop() noexcept {
-  has_stopped_ = true;
+  const bool is_first = !has_stopped_.exchange(true);
   board_.has_stopped(rank_).store(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < count(); ++rank) {
     wake_sleepers(board_.started(rank));
     wake_sleepers(board_.summed(rank));
     wake_sleepers(board_.taken(rank));
+  }
+  if (is_first && stop_others_) {
+    stop_others_();
   }
 }
 
@@ -141,9 +149,6 @@ bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
 bool SharedSums::copy_from(int source,
                            const at::Tensor& tensor,
                            std::chrono::milliseconds timeout) {
-  if (!is_one_host_) {
-    return false;
-  }
   return guarded([&] {
     ++working_;
     // Autograd does not see the copy, as with a collective.
@@ -257,7 +262,7 @@ void SharedSums::wait_for_ranks(SumNumber number,
                                 std::chrono::steady_clock::time_point end) {
   const auto awaited = protocol_.awaited(number);
   if (awaited.work
-          ? completes(*awaited.work, kLook)
+          ? completes(*awaited.work, kLookAcross)
           : wait_for_counter(*awaited.counter, awaited.number, spins_, kLook)) {
     return;
   }

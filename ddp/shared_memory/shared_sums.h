@@ -49,21 +49,24 @@ class SharedSums {
   /// Completes the sum with the other ranks. Afterwards the tensor holds the
   /// sum, and no rank reads this one's memory. Returns false if nothing was
   /// summed, because the tensor of some rank is not in shared memory.
-  /// @throws std::runtime_error if the tensors of the ranks differ in size or
-  ///   dtype, if `timeout` is over, if a rank has left, died or stopped before
-  ///   it had done its part, or after `abort`. This rank then stops: the other
-  ///   ranks get an error in this sum or the next one, and each further call
-  ///   throws.
+  /// @throws std::runtime_error if the tensors of the ranks of this host differ
+  ///   in size or dtype (between hosts they have to be equal), if `timeout` is
+  ///   over, if a rank has left, died or stopped before it had done its part,
+  ///   or after `abort`. This rank then stops: the other ranks get an error in
+  ///   this sum or the next one, and each further call throws.
   bool finish(SumNumber number, std::chrono::milliseconds timeout);
 
   /// Copies the values of a contiguous CPU tensor of rank `source` into the
   /// other ranks' tensors, piece by piece, and returns when all have them. The
   /// order among sums counts. Returns false if nothing was copied, because
-  /// `source` got no shared memory or the ranks are on several hosts.
+  /// `source` got no shared memory.
+  /// @pre `is_one_host`.
   /// @throws std::runtime_error as `finish`.
   bool copy_from(int source,
                  const at::Tensor& tensor,
                  std::chrono::milliseconds timeout);
+
+  bool is_one_host() const { return is_one_host_; }
 
   /// Whether a sum has started and not finished.
   bool is_working() const { return working_ > 0 && !has_stopped_; }
@@ -96,6 +99,7 @@ class SharedSums {
   const std::vector<int> ranks_;  // of the group
   const int rank_;                // index among them
   const bool is_one_host_;
+  const std::function<void()> stop_others_;
   const std::function<bool(int rank)> has_left_;
   const bool spins_;
   std::atomic<bool> is_aborted_{false};

@@ -83,6 +83,7 @@ bool SumProtocol::sum() {
   auto refusal = refusal_of(number);
   const bool is_refused = refusal.is_elsewhere || !refusal.mismatch.empty();
   if (is_refused) {
+    has_mismatch_ = has_mismatch_ || !refusal.mismatch.empty();
     refusals_[number] = std::move(refusal);
   }
   Crossing crossing;
@@ -100,14 +101,13 @@ bool SumProtocol::sum() {
 }
 
 /// A host that refuses the sum takes part all the same, so that the other hosts
-/// learn of it.
+/// learn of it. After a mismatch, which ends in an error, nothing crosses: it
+/// would be paired with another sum.
 SumProtocol::Crossing SumProtocol::start_crossing(SumNumber number) {
-  const auto refusal = refusals_.find(number);
-  const bool is_refused = refusal != refusals_.end();
+  const bool is_refused = refusals_.count(number) > 0;
   const auto slice =
       rank_ < slices() ? slice_of(rank_, rank_, number) : at::Tensor();
-  if (!slice.defined() || slice.numel() == 0 ||
-      (is_refused && !refusal->second.mismatch.empty())) {
+  if (!slice.defined() || slice.numel() == 0 || has_mismatch_) {
     return {};
   }
   auto memory = at::empty({slice.numel() + 1}, slice.options());
@@ -291,8 +291,11 @@ void SumProtocol::take_other_slices(SumNumber number) {
   }
   for (int i = 1; i <= slices(); ++i) {
     const int rank = (rank_ + i) % slices();
+    if (rank == rank_) {
+      continue;
+    }
     const auto slice = slice_of(rank, rank, number);
-    if (rank != rank_ && slice.numel() > 0) {
+    if (slice.numel() > 0) {
       slice_of(rank_, rank, number).copy_(slice);
     }
   }

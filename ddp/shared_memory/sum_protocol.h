@@ -22,6 +22,9 @@ struct OtherHosts {
   /// Starts the sum of a tensor of this rank over the ranks that have the same
   /// slice, one of each host. Only ranks with a slice call it.
   std::function<c10::intrusive_ptr<c10d::Work>(const at::Tensor&)> all_reduce;
+  /// Ends the all-reduces of this rank, and with an error those of the others.
+  /// Does not throw.
+  std::function<void()> stop;
 };
 
 /// One rank's part in sums of tensors that lie in shared memory. Every rank
@@ -39,8 +42,9 @@ struct OtherHosts {
 /// hosts that have the same slice, and copies the result into its own tensor.
 ///
 /// One rank sums a slice, in the order of the ranks. All ranks therefore get
-/// the same bits. Neither the timing nor the position of an element changes the
-/// bits. No function waits: `advance` does the steps that are possible now.
+/// the same bits. Neither the timing nor, on one host, the position of an
+/// element changes the bits. No function waits: `advance` does the steps that
+/// are possible now.
 ///
 /// The copy of one rank's tensor passes the same points: no rank sums, and each
 /// other rank copies the whole tensor.
@@ -137,6 +141,7 @@ class SumProtocol {
   SumNumber crossed_ = 0;  // over the hosts, too
   SumNumber taken_ = 0;
   std::deque<Crossing> crossings_;  // of the sums after crossed_
+  bool has_mismatch_ = false;
   RankCounter* advanced_ = nullptr;
   std::map<SumNumber, Refusal> refusals_;
   std::map<SumNumber, at::Tensor> copies_;  // tensors that receive a copy

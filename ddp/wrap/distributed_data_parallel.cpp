@@ -174,10 +174,11 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
       own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
   if (options_.find_unused_parameters()) {
     const auto sizes = options_.bucket_cap_mb_list();
+    const auto& cap = options_.bucket_cap_mb();
     add("the sizes of buckets",
         sizes.empty() ? c10::str(options_.first_bucket_cap_mb(),
                                  " and ",
-                                 options_.bucket_cap_mb())
+                                 cap ? c10::str(*cap) : "the default")
                       : c10::str(sizes));
   }
   return specs;

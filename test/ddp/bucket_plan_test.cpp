@@ -36,6 +36,16 @@ TEST_CASE("a bucket closes when it has reached its cap", "[bucket_plan]") {
         BucketPlan{{0}, {1, 2}, {3, 4}});
 }
 
+TEST_CASE("buckets over Gloo grow with the number of ranks", "[bucket_plan]") {
+  constexpr int64_t kMiB = 1 << 20;
+  CHECK(default_bucket_cap("nccl", 2) == c10d::kDefaultBucketBytesCap);
+  CHECK(default_bucket_cap("gloo", 1) == 4 * kMiB);
+  CHECK(default_bucket_cap("gloo", 8) == 4 * kMiB);
+  CHECK(default_bucket_cap("gloo", 9) == 9 * kMiB / 2);
+  CHECK(default_bucket_cap("gloo", 32) == 16 * kMiB);
+  CHECK(default_bucket_cap("gloo", 1000) == 25 * kMiB);
+}
+
 TEST_CASE("each bucket may have a cap of its own", "[bucket_plan]") {
   std::vector<GradientSpec> gradients(12, floats(10));
   gradients[0].dtype = c10::kHalf;  // its own first bucket

@@ -72,6 +72,7 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     const auto host = detail::share_memory(*this, spec.host);
     if (host.memory) {
       const auto others = connect_hosts(spec, host);
+      barrier(c10d::BarrierOptions())->wait();  // all have connected
       sums_ = std::make_unique<SharedSums>(host.memory,
                                            host.hosts[host.own_host],
                                            host.own_rank,
@@ -94,9 +95,6 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   void abort() override {
     if (sums_) {
       sums_->abort();
-    }
-    if (across_) {
-      across_->abort();
     }
     end_connections();
     // Gloo forgets a work that was sending when its connection ended. Its
@@ -138,6 +136,11 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     others.all_reduce = [across = across_](const at::Tensor& tensor) {
       std::vector<at::Tensor> tensors{tensor};
       return across->allreduce(tensors);
+    };
+    others.stop = [across = across_] {
+      if (across) {
+        across->abort();
+      }
     };
     return others;
   }
@@ -279,7 +282,14 @@ c10::intrusive_ptr<c10d::Work> copy_from_rank(
     const c10::intrusive_ptr<c10d::Backend>& backend,
     int source,
     const at::Tensor& tensor) {
-  return c10::make_intrusive<CopyWork>(gloo_of(backend), source, tensor);
+  auto gloo = gloo_of(backend);
+  if (gloo->sums()->is_one_host()) {
+    return c10::make_intrusive<CopyWork>(gloo, source, tensor);
+  }
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  std::vector<at::Tensor> tensors{tensor};
+  return gloo->broadcast(tensors, options);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {

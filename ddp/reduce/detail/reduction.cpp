@@ -30,14 +30,16 @@ std::vector<NamedParameter> checked_parameters(
   return parameters;
 }
 
-BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options) {
+BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options,
+                          const c10d::Backend& group) {
   const auto to_bytes = [](double mebibytes) {
     return static_cast<int64_t>(mebibytes * 1024 * 1024);
   };
+  const auto& cap = options.bucket_cap_mb();
   TORCH_CHECK(
-      options.bucket_cap_mb() > 0 && options.first_bucket_cap_mb() > 0,
+      cap.value_or(1) > 0 && options.first_bucket_cap_mb() > 0,
       "Expected bucket_cap_mb and first_bucket_cap_mb to be positive, but got ",
-      options.bucket_cap_mb(),
+      cap ? c10::str(*cap) : "none",
       " and ",
       options.first_bucket_cap_mb());
   BucketCaps caps;
@@ -50,7 +52,8 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options) {
   }
   if (caps.empty()) {
     caps = {to_bytes(options.first_bucket_cap_mb()),
-            to_bytes(options.bucket_cap_mb())};
+            cap ? to_bytes(*cap)
+                : default_bucket_cap(group.getBackendName(), group.getSize())};
   }
   return caps;
 }
@@ -96,7 +99,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
       buckets_(checked_parameters(std::move(parameters), *exchange_),
-               bucket_caps_of(options),
+               bucket_caps_of(options, *group_),
                bucket_layout_of(*exchange_, group_->getSize())),
       agreement_(group_, buckets_, unused_mode_of(options)),
       keeps_memory_(options.gradient_as_bucket_view()),

@@ -12,7 +12,9 @@
 
 #include <torch/types.h>
 
+#include "ddp/job/monitored_backend.h"
 #include "test/support/catch.h"
+#include "test/support/local_ranks.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp::detail {
@@ -162,6 +164,29 @@ TEST_CASE("ranks with different tensors all get an error") {
 }
 
 // --- waits end ---
+
+TEST_CASE("an error on one host ends the sums of the others") {
+  const auto errors =
+      test::try_host_ranks(4, /*hosts=*/2, [](const test::Group& group) {
+        auto* sharing = memory_sharing_group(*group);
+        const int64_t numel = group->getRank() == 2 ? 30 : 40;
+        const auto bucket = sharing->allocate_bucket(numel, torch::kFloat);
+        const auto begin = std::chrono::steady_clock::now();
+        std::string error;
+        try {
+          sharing->sum_bucket(bucket)->wait();
+        } catch (const std::exception& caught) {
+          error = caught.what();
+        }
+        const bool is_there = group->getRank() % 2 == 0;
+        TORCH_CHECK(
+            (error.find("brings 30 elements") != std::string::npos) == is_there,
+            error);
+        TORCH_CHECK(!error.empty() && std::chrono::steady_clock::now() - begin <
+                                          sharing->timeout() / 2);
+      });
+  CHECK(errors == std::vector<std::string>(4));
+}
 
 TEST_CASE("a rank waits for another at most the time-out") {
   Job job(2);

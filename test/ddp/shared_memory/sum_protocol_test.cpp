@@ -511,6 +511,22 @@ TEST_CASE("all ranks learn that a tensor of another host is elsewhere") {
   }
 }
 
+TEST_CASE("after a mismatch on a host nothing is sent to others") {
+  Ranks ranks(std::vector<int>{2, 2});
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks[rank].start(place_of(0, rank == 1 ? 30 : 40));
+    ranks[rank].start(place_of(256, 40));
+  }
+  ranks.advance_all();
+  for (const int rank : {0, 1}) {
+    CHECK_THAT(ranks[rank].take_refusal(1).mismatch,
+               Contains("rank 1 of this host brings 30 elements"));
+  }
+  for (const int rank : {2, 3}) {
+    CHECK_FALSE(ranks[rank].is_done(1));
+  }
+}
+
 TEST_CASE("a rank has room for a limited number of sums") {
   Ranks ranks(2);
   for (SumNumber i = 0; i < SumBoard::kPlaces; ++i) {
