@@ -99,7 +99,7 @@ def main():
     if not sandbox.enter():
         raise SystemExit("links: expected the rights to make namespaces")
     arguments = parser.parse_args()
-    box = sandbox.Sandbox()
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     switch = cut.Switch(2)
     for model in arguments.model or MODELS:
         for gigabits in arguments.rate or (10, 3, 1):
