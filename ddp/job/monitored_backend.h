@@ -168,8 +168,8 @@ class MonitoredBackend : public ForwardingBackend {
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 
-/// Returns `group` if it is a group of the job whose ranks share memory, those
-/// of each host, else null. A group that the program has put around one of the
+/// Returns `group` if it is a group of the job, and its ranks of each host
+/// share memory; else null. A group that the program has put around one of the
 /// job's counts as another: it gets its collectives, which it may change.
 MonitoredBackend* memory_sharing_group(c10d::Backend& group);
 

@@ -66,7 +66,7 @@ class SharedSums {
                  const at::Tensor& tensor,
                  std::chrono::milliseconds timeout);
 
-  bool is_one_host() const { return is_one_host_; }
+  bool is_one_host() const { return !stop_others_; }
 
   /// Whether a sum has started and not finished.
   bool is_working() const { return working_ > 0 && !has_stopped_; }
@@ -96,10 +96,9 @@ class SharedSums {
 
   const std::shared_ptr<SharedMemory> memory_;
   const SumBoard board_;
-  const std::vector<int> ranks_;  // of the group
-  const int rank_;                // index among them
-  const bool is_one_host_;
-  const std::function<void()> stop_others_;
+  const std::vector<int> ranks_;             // of the group
+  const int rank_;                           // index among them
+  const std::function<void()> stop_others_;  // null: there is one host
   const std::function<bool(int rank)> has_left_;
   const bool spins_;
   std::atomic<bool> is_aborted_{false};

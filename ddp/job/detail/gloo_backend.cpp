@@ -72,7 +72,6 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     const auto host = detail::share_memory(*this, spec.host);
     if (host.memory) {
       const auto others = connect_hosts(spec, host);
-      barrier(c10d::BarrierOptions())->wait();  // all have connected
       sums_ = std::make_unique<SharedSums>(host.memory,
                                            host.hosts[host.own_host],
                                            host.own_rank,
@@ -142,6 +141,7 @@ class GlooBackend : public c10d::ProcessGroupGloo {
         across->abort();
       }
     };
+    barrier(c10d::BarrierOptions())->wait();  // all have connected
     return others;
   }
 
@@ -171,7 +171,7 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
-  c10::intrusive_ptr<GlooBackend> across_;  // the hosts; null: there is one
+  c10::intrusive_ptr<GlooBackend> across_;  // null: one host, or no slice
   std::unique_ptr<SharedSums> sums_;
 };
 
@@ -227,6 +227,15 @@ class SumWork : public SharedWork {
   const SumNumber number_;
 };
 
+c10::intrusive_ptr<c10d::Work> gloo_broadcast(int source,
+                                              GlooBackend& gloo,
+                                              const at::Tensor& tensor) {
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  std::vector<at::Tensor> tensors{tensor};
+  return gloo.broadcast(tensors, options);
+}
+
 /// A copy in shared memory, or over Gloo if the source got none.
 class CopyWork : public SharedWork {
  public:
@@ -237,9 +246,7 @@ class CopyWork : public SharedWork {
  protected:
   void complete(std::chrono::milliseconds timeout) override {
     if (!gloo_->sums()->copy_from(source_, tensors_[0], timeout)) {
-      c10d::BroadcastOptions options;
-      options.rootRank = source_;
-      gloo_->broadcast(tensors_, options)->wait(timeout);
+      gloo_broadcast(source_, *gloo_, tensors_[0])->wait(timeout);
     }
   }
 
@@ -286,10 +293,7 @@ c10::intrusive_ptr<c10d::Work> copy_from_rank(
   if (gloo->sums()->is_one_host()) {
     return c10::make_intrusive<CopyWork>(gloo, source, tensor);
   }
-  c10d::BroadcastOptions options;
-  options.rootRank = source;
-  std::vector<at::Tensor> tensors{tensor};
-  return gloo->broadcast(tensors, options);
+  return gloo_broadcast(source, *gloo, tensor);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
