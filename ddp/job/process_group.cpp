@@ -21,6 +21,7 @@
 #include "ddp/job/interface_hint.h"
 #include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
+#include "ddp/job/trace_file.h"
 
 namespace ddp {
 namespace {
@@ -203,6 +204,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   if (auto* progress = detail::progress_file()) {
     progress->begin();
   }
+  detail::trace_file();
   const detail::RankWaitScope waits("init_process_group");
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -13,6 +14,7 @@
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
 #include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/step_trace.h"
 
 namespace ddp {
 namespace {
@@ -67,7 +69,6 @@ std::set<ActivityType> activities(const c10::Device& device) {
 /// Collectives in shared memory have no thread and overlap each other: gives
 /// them tracks of their own, on which no two overlap.
 void spread_over_tracks(std::vector<TraceEvent>& events) {
-  constexpr int64_t kFirstTrack = int64_t{1} << 32;  // above thread ids
   std::vector<TraceEvent*> overlapping;
   for (auto& event : events) {
     if (starts_with(event.name, "ddp:")) {
@@ -85,7 +86,7 @@ void spread_over_tracks(std::vector<TraceEvent>& events) {
         std::find_if(ends.begin(), ends.end(), [event](int64_t end) {
           return end <= event->span.begin;
         });
-    event->track = kFirstTrack + (free - ends.begin());
+    event->track = detail::kFirstSharedTrack + (free - ends.begin());
     if (free == ends.end()) {
       ends.push_back(event->span.end);
     } else {
@@ -110,6 +111,7 @@ int64_t common_origin(const std::vector<TraceEvent>& events,
 Profiler::Profiler() : Profiler(local_device()) {}
 
 Profiler::Profiler(c10::Device device) : device_(device) {
+  detail::end_step_trace(/*model=*/nullptr);
   const ProfilerConfig config(ProfilerState::KINETO,
                               /*report_input_shapes=*/true);
   kineto::prepareProfiler(config, activities(device_));
@@ -126,6 +128,11 @@ std::vector<TraceEvent> Profiler::stop() {
   TORCH_CHECK(is_running_,
               "Expected a profiler that runs, but it has been stopped.");
   is_running_ = false;
+  if (device_.is_cuda()) {
+    const c10::impl::VirtualGuardImpl gpu(device_.type());
+    gpu.synchronizeDevice(device_.has_index() ? device_.index()
+                                              : gpu.getDevice().index());
+  }
   const auto result = kineto::disableProfiler();
   std::vector<TraceEvent> events;
   for (const auto& event : result->events()) {

@@ -93,8 +93,8 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Stops the profiler and returns the recorded events, in no particular
-  /// order.
+  /// Waits for the GPU's work, stops the profiler and returns the recorded
+  /// events, in no particular order.
   /// @throws c10::Error if the profiler was stopped before.
   std::vector<TraceEvent> stop();
 

@@ -15,6 +15,7 @@
 #include "ddp/nn/replay_state.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
 #include "ddp/wrap/detail/precision_of_wrapper.h"
 #include "ddp/wrap/detail/wrapped_module.h"
@@ -88,6 +89,7 @@ struct DistributedDataParallelBase::Pass {
 };
 
 DistributedDataParallelBase::~DistributedDataParallelBase() {
+  detail::end_step_trace(this);
   if (pass_) {
     pass_->wrapper = nullptr;
   }
@@ -321,7 +323,11 @@ void DistributedDataParallelBase::before_forward() {
     progress->note_forward();
   }
   reduces_ = false;
-  if (!reducer_ || !c10::GradMode::is_enabled()) {
+  if (!c10::GradMode::is_enabled()) {
+    return;
+  }
+  detail::trace_step(this, device_);
+  if (!reducer_) {
     return;
   }
   TORCH_CHECK(!detail::SegmentScope::is_entered(),

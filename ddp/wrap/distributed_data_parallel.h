@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include <ATen/record_function.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -94,6 +95,7 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   template <typename Forward, typename... Args>
   auto watched(const Forward& forward, Args&&... args) {
     before_forward();
+    RECORD_USER_SCOPE("DistributedDataParallel.forward");
     const auto casts = cast_parameters();
     auto output = detail::with_inputs_as(
         input_dtype(), forward, std::forward<Args>(args)...);

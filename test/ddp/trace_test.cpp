@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "ddp/exchanges/coded_exchange.h"
+#include "ddp/job/trace_file.h"
 #include "ddp/reducer.h"
+#include "ddp/trace/detail/step_report.h"
 #include "ddp/trace/detail/timeline.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -105,6 +109,23 @@ TEST_CASE("the all-reduces of the last step", "[trace]") {
   CHECK(last_all_reduces({}).empty());
 }
 
+TEST_CASE("a report of steps divides their time in three", "[trace]") {
+  auto events = kTwoSteps;
+  events.push_back(event(Kind::scope, "DistributedDataParallel.forward", 0, 8));
+  events.push_back(event(Kind::communication, "gather", -5, 2));  // before
+  // 0 to 100 is one step, 100 to 130 the other. Computing in [0, 8), [10, 16),
+  // [50, 56) and [110, 118). Communication in [0, 2), [12, 19), [111, 113) and
+  // [116, 120).
+  const TimeSpan steps{0, 130 * kMs};
+  CHECK(ddp::detail::step_report(events, steps, 2, at::kCPU) ==
+        "A step takes 65.00 ms: 14.00 computing, 2.50 in communication that no "
+        "computation hides (5.00 are hidden), 48.50 in neither");
+  // A GPU computes later than the host's scopes show.
+  CHECK(ddp::detail::step_report(events, steps, 2, at::kCUDA) ==
+        "A step takes 65.00 ms: 10.00 computing, 3.50 in communication that no "
+        "computation hides (4.00 are hidden), 51.50 in neither");
+}
+
 // Returns the events of a trace by name and rank.
 std::map<std::string, json> by_name(const json& trace) {
   std::map<std::string, json> result;
@@ -154,6 +175,64 @@ TEST_CASE("a timeline of all ranks begins at their first event", "[trace]") {
   CHECK(events.at("work@1")["ts"] == 0.0);
   CHECK(events.at("work@0")["ts"] == 10000.0);
   CHECK(events.at("process_name@2")["args"]["name"] == "rank 2");
+}
+
+TEST_CASE("ranks append to one trace", "[trace]") {
+  constexpr int kRanks = 4;
+  const ddp::test::TemporaryFolder folder;
+  const auto path = folder / "trace.json";
+  const ddp::detail::TraceFile file(path);
+  CHECK(ddp::test::read_file(path).empty());
+  constexpr int64_t kNow = 1'795'654'705'123'456'789;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const int64_t origin = file.begin(kNow - rank);
+      file.append(ddp::detail::timeline_items(
+          {{Kind::other, "work", {kNow - rank, kNow + 1}}}, rank, origin));
+    });
+  }
+  for (auto& rank : ranks) {
+    rank.join();
+  }
+  const auto trace = json::parse(ddp::test::read_file(path));
+  const auto events = by_name(trace);
+  const auto base = trace.at("baseTimeNanoseconds").get<int64_t>();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto& work = events.at("work@" + std::to_string(rank));
+    CHECK(static_cast<int64_t>(work["ts"].get<double>() * 1000 + 0.5) + base ==
+          kNow - rank);
+  }
+  // The next run empties the file.
+  const ddp::detail::TraceFile next(path);
+  CHECK(ddp::test::read_file(path).empty());
+  next.begin(kNow);
+  CHECK(json::parse(ddp::test::read_file(path)).at("traceEvents").empty());
+}
+
+TEST_CASE("a trace replaces no other file", "[trace]") {
+  const ddp::test::TemporaryFolder folder;
+  const auto path = folder / "notes.json";
+  std::ofstream(path) << "{\"displayTimeUnit\":\"ms\"}";
+  CHECK_THROWS_WITH(ddp::detail::TraceFile(path),
+                    Catch::Contains(path + ", which is something else"));
+  CHECK(ddp::test::read_file(path) == "{\"displayTimeUnit\":\"ms\"}");
+  CHECK_THROWS_WITH(ddp::detail::TraceFile("/dev/null"),
+                    Catch::Contains("something else"));
+  CHECK_THROWS_WITH(ddp::detail::TraceFile(folder / "none/trace.json"),
+                    Catch::Contains("No such file or directory"));
+}
+
+TEST_CASE("a trace without its end is not continued", "[trace]") {
+  const ddp::test::TemporaryFolder folder;
+  const auto path = folder / "trace.json";
+  const ddp::detail::TraceFile file(path);
+  file.begin(1'795'654'705'123'456'789);
+  const auto text = ddp::test::read_file(path);
+  std::ofstream(path) << text.substr(0, text.size() - 1);
+  CHECK_THROWS_WITH(file.append("{}"), Catch::Contains("its end is missing"));
+  std::ofstream(path) << text.substr(0, 20);
+  CHECK_THROWS_WITH(file.append("{}"), Catch::Contains("something else"));
 }
 
 TEST_CASE("a timeline that cannot be written", "[trace]") {

@@ -1,16 +1,33 @@
 #include "ddp/trace/detail/timeline.h"
 
 #include <cstdio>
+#include <set>
 
 #include "ddp/base/text/json_string.h"
 
 namespace ddp::detail {
 namespace {
 
-// Returns metadata of a rank, which a viewer shows as a process.
-std::string process(const char* what, int rank, const std::string& arguments) {
+// Returns metadata of a rank, which a viewer shows as a process, or of one of
+// its tracks.
+std::string metadata(const char* what,
+                     int rank,
+                     const std::string& argument,
+                     int64_t track = 0) {
   return R"({"ph":"M","name":")" + std::string(what) + R"(","pid":)" +
-         std::to_string(rank) + R"(,"tid":0,"args":{)" + arguments + "}}";
+         std::to_string(rank) + R"(,"tid":)" + std::to_string(track) +
+         R"(,"args":{)" + argument + "}}";
+}
+
+// Threads and GPU streams keep the names that the viewer gives them.
+std::string name_of(int64_t track) {
+  if (track == kStepTrack) {
+    return "steps";
+  }
+  return track < kFirstSharedTrack
+             ? ""
+             : "sums in shared memory " +
+                   std::to_string(track - kFirstSharedTrack + 1);
 }
 
 // Formats microseconds with three decimals.
@@ -31,8 +48,18 @@ std::string timeline_items(const std::vector<TraceEvent>& events,
                            int64_t origin) {
   const auto number = std::to_string(rank);
   std::string items =
-      process("process_name", rank, R"("name":"rank )" + number + '"') + ",\n" +
-      process("process_sort_index", rank, R"("sort_index":)" + number);
+      metadata("process_name", rank, R"("name":"rank )" + number + '"') +
+      ",\n" + metadata("process_sort_index", rank, R"("sort_index":)" + number);
+  std::set<int64_t> tracks;
+  for (const auto& event : events) {
+    tracks.insert(event.track);
+  }
+  for (const int64_t track : tracks) {
+    if (const auto name = name_of(track); !name.empty()) {
+      items += ",\n" +
+               metadata("thread_name", rank, R"("name":")" + name + '"', track);
+    }
+  }
   for (const auto& event : events) {
     items += ",\n{\"ph\":\"X\",\"name\":" + json_string(event.name) +
              ",\"pid\":" + number + ",\"tid\":" + std::to_string(event.track) +

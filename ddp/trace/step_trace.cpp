@@ -1,0 +1,129 @@
+#include "ddp/trace/step_trace.h"
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <c10/util/ApproximateClock.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
+
+#include "ddp/job/process_group.h"
+#include "ddp/job/trace_file.h"
+#include "ddp/trace/detail/step_report.h"
+#include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/trace.h"
+
+namespace ddp::detail {
+namespace {
+
+/// A profiler that runs for some steps of this thread.
+class StepTrace {
+ public:
+  StepTrace(const void* model, c10::Device device)
+      : model_(model), device_(device), profiler_(device) {}
+
+  const void* model() const { return model_; }
+  bool is_full() const { return begins_.size() == kTracedSteps; }
+  void begin_step() { begins_.push_back(c10::getTime()); }
+
+  void write(const TraceFile& file) {
+    const int64_t end = c10::getTime();
+    auto events = profiler_.stop();
+    for (size_t i = 0; i < begins_.size(); ++i) {
+      events.push_back(
+          {TraceEvent::Kind::scope,
+           "step " + std::to_string(i + 1),
+           {begins_[i], i + 1 < begins_.size() ? begins_[i + 1] : end},
+           /*elements=*/0,
+           kStepTrack});
+    }
+    file.append(timeline_items(events, rank(), file.begin(begins_.front())));
+    if (rank() == 0) {
+      // The first step also creates memory, threads and connections.
+      const size_t first = begins_.size() > 1 ? 1 : 0;
+      std::fprintf(
+          stderr,
+          "DDP_TRACE: %s has the first steps of all ranks. %s (rank 0)\n",
+          file.path().c_str(),
+          step_report(events,
+                      {begins_[first], end},
+                      static_cast<int64_t>(begins_.size() - first),
+                      device_)
+              .c_str());
+    }
+  }
+
+ private:
+  const void* model_;
+  c10::Device device_;
+  Profiler profiler_;
+  std::vector<int64_t> begins_;
+};
+
+thread_local StepTrace* trace = nullptr;
+
+void warn(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  TORCH_WARN("rank ",
+             rank(),
+             " has no trace: ",
+             c10_error != nullptr ? c10_error->what_without_backtrace()
+                                  : error.what());
+}
+
+void start(const void* model, c10::Device device) {
+  static std::atomic<bool> was_traced{false};
+  // The program's own profiler goes first.
+  if (torch::profiler::impl::profilerEnabled() || was_traced.exchange(true)) {
+    return;
+  }
+  trace = new StepTrace(model, device);
+  // Destroyed at the end of the thread. The thread's data of the profiler live
+  // longer, because the profiler created them above.
+  struct AtThreadEnd {
+    ~AtThreadEnd() { end_step_trace(nullptr); }
+  };
+  static thread_local const AtThreadEnd at_thread_end;
+  static_cast<void>(at_thread_end);
+}
+
+}  // namespace
+
+void trace_step(const void* model, c10::Device device) noexcept {
+  if (trace_file() == nullptr) {
+    return;
+  }
+  try {
+    if (trace == nullptr) {
+      start(model, device);
+    }
+    if (trace == nullptr || trace->model() != model) {
+      return;
+    }
+    if (trace->is_full()) {
+      end_step_trace(model);
+    } else {
+      trace->begin_step();
+    }
+  } catch (const std::exception& error) {
+    warn(error);
+  }
+}
+
+void end_step_trace(const void* model) noexcept {
+  if (trace == nullptr || (model != nullptr && trace->model() != model)) {
+    return;
+  }
+  const std::unique_ptr<StepTrace> ended(std::exchange(trace, nullptr));
+  try {
+    ended->write(*trace_file());
+  } catch (const std::exception& error) {
+    warn(error);
+  }
+}
+
+}  // namespace ddp::detail
