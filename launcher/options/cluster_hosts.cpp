@@ -42,6 +42,19 @@ void require_one_task_a_host(const ClusterTask& task) {
       kWayOut + ")");
 }
 
+/// Without this error each ddprun would start a job of its own.
+void check_alone(const GivenHosts& said, const ddp::EnvReader& reader) {
+  const std::string variable = ddp::detail::unread_task(reader);
+  if (!said.host_count && !variable.empty()) {
+    throw std::invalid_argument(
+        "expected the hosts of the job, because a scheduler has started this "
+        "ddprun with others (" +
+        variable +
+        "), but its variables do not tell them; give --nnodes, --node-rank "
+        "and --master-addr, or --nnodes=1");
+  }
+}
+
 /// Adds the master address from the environment if the scheduler does not
 /// provide it, as for a program without ddprun.
 void add_stated_master(ClusterTask& task, const ddp::EnvReader& reader) {
@@ -72,8 +85,10 @@ std::string add_cluster_hosts(GivenHosts& said,
     auto task = ddp::detail::read_cluster_task(reader);
     if (task) {
       add_stated_master(*task, reader);
+      return add_cluster_hosts(said, *task);
     }
-    return task ? add_cluster_hosts(said, *task) : "";
+    check_alone(said, reader);
+    return "";
   } catch (const std::invalid_argument& error) {
     throw UsageError(std::string(error.what()) + "; " + kWayOut);
   }

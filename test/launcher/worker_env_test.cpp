@@ -35,13 +35,29 @@ TEST_CASE("a program without a launcher is a rank of srun or mpirun",
   CHECK(mpi.rank == 2);
   CHECK(mpi.world_size == 4);
   CHECK(mpi.master_addr == "127.0.0.1");
-  // One task, a batch script, an indexed Job: no rendezvous is needed.
-  for (const Variables& alone : {launcher::test::hydra_task(0, 1, 1),
+  // One task, a batch script: no rendezvous is needed.
+  for (const Variables& alone : {launcher::test::open_mpi_task(0, 1, 1),
+                                 launcher::test::hydra_task(0, 1, 1),
+                                 launcher::test::pals_task(0, 1, 1),
+                                 launcher::test::flux_task(0, 1, 1),
                                  sbatch_script(),
-                                 interactive_step(),
-                                 indexed_pod(1)}) {
+                                 interactive_step()}) {
     CHECK_FALSE(worker_in(alone).launched);
     CHECK(worker_in(alone).world_size == 1);
+  }
+}
+
+TEST_CASE("one of several processes without a rank is an error",
+          "[cluster][worker_env]") {
+  for (const Variables& variables :
+       {Variables{{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}},
+        Variables{{"PMIX_RANK", "1"}},
+        indexed_pod(1)}) {
+    CHECK_THROWS_WITH(worker_in(variables),
+                      Contains("a scheduler has started it with others") &&
+                          Contains("RANK=0 and WORLD_SIZE=1"));
+    CHECK(worker_in(with(variables, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
+              .world_size == 1);
   }
 }
 

@@ -9,7 +9,12 @@ namespace ddp::detail {
 namespace {
 
 std::optional<ClusterTask> task_of_any(const EnvReader& reader) {
-  for (const auto read : {open_mpi_task, hydra_task, slurm_task, pod_task}) {
+  for (const auto read : {open_mpi_task,
+                          hydra_task,
+                          pals_task,
+                          flux_task,
+                          slurm_task,
+                          pod_task}) {
     if (auto task = read(reader)) {
       return task;
     }
@@ -56,6 +61,24 @@ std::optional<ClusterTask> read_cluster_task(const EnvReader& reader) {
 
 std::optional<ClusterTask> read_pod(const EnvReader& reader) {
   return completed(pod_task(reader));
+}
+
+std::string unread_task(const EnvReader& reader) {
+  const auto text = [&reader](const char* name) {
+    const char* value = reader(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  for (const char* name : {"PMIX_RANK", "JOB_COMPLETION_INDEX"}) {
+    if (!text(name).empty()) {
+      return name + ("=" + text(name));
+    }
+  }
+  for (const char* name : {"PMI_SIZE", "PET_NNODES"}) {
+    if (!text(name).empty() && text(name) != "1" && text(name) != "1:1") {
+      return name + ("=" + text(name));
+    }
+  }
+  return "";
 }
 
 int port_of_job(const std::string& job_id) {

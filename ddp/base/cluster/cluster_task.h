@@ -10,8 +10,9 @@
 // ddp::WorkerEnv both use it.
 namespace ddp::detail {
 
-/// One of the programs that `srun`, `mpirun` or Kubernetes has started as one
-/// job. A task is a rank under `srun ./train`, and a host under `srun ddprun
+/// One of the programs that `srun`, `mpirun`, `flux` or Kubernetes has started
+/// as one job. A task is a rank under `srun ./train`, and a host under `srun
+/// ddprun
 /// ./train`.
 struct ClusterTask {
   std::string scheduler;  ///< name for messages: "Slurm"
@@ -28,10 +29,10 @@ struct ClusterTask {
   std::string one_per_host_command;  ///< command that starts one task per host
 };
 
-/// Reads the variables of Open MPI, of MPICH and Intel MPI, of Slurm and of
-/// Kubernetes. Returns std::nullopt if none of them started this program: on a
-/// login node, in a batch script, or in the shell of an allocation, where only
-/// `srun` would start tasks.
+/// Reads the variables of Open MPI, of MPICH and Intel MPI, of PALS, of Flux,
+/// of Slurm and of Kubernetes. Returns std::nullopt if none of them started
+/// this program: on a login node, in a batch script, or in the shell of an
+/// allocation, where only `srun` would start tasks.
 ///
 /// Checks mpirun before Slurm, because under Slurm mpirun starts its daemons
 /// with `srun`, and the tasks inherit the daemons' variables.
@@ -42,6 +43,11 @@ std::optional<ClusterTask> read_cluster_task(const EnvReader& reader);
 
 /// As above, for Kubernetes only, whose pods may have a RANK.
 std::optional<ClusterTask> read_pod(const EnvReader& reader);
+
+/// Returns a variable that a scheduler sets in each process of a job, with its
+/// value, or "". For a process without a task, which would otherwise take
+/// itself for the only one of its job.
+std::string unread_task(const EnvReader& reader);
 
 /// Pure: returns a port for a job, from 15000 to 29499. The range is below the
 /// ports that the kernel assigns by itself, and excludes torchrun's default.

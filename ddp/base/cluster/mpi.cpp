@@ -99,4 +99,26 @@ std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
   return task;
 }
 
+std::optional<ClusterTask> pals_task(const EnvReader& reader) {
+  if (reader("PALS_RANKID") == nullptr) {
+    return std::nullopt;
+  }
+  ClusterTask task;
+  task.scheduler = "PALS";
+  task.one_per_host_command = "mpiexec --ppn 1";
+  task.master_hint =
+      "mpiexec --env MASTER_ADDR=HOST, for example the first line of "
+      "$PBS_NODEFILE";
+  const bool has_pals_size = reader("PALS_LOCAL_SIZE") != nullptr;
+  read_place(
+      task,
+      reader,
+      {.rank = "PALS_RANKID",
+       .count = "PMI_SIZE",
+       .local_rank = "PALS_LOCAL_RANKID",
+       .local_count = has_pals_size ? "PALS_LOCAL_SIZE" : "PMI_LOCAL_SIZE",
+       .job = "PALS_APID"});
+  return task;
+}
+
 }  // namespace ddp::detail

@@ -127,6 +127,18 @@ WorkerEnv env_of_task(const EnvReader& reader,
   return result;
 }
 
+void check_alone(const EnvReader& reader) {
+  const std::string variable = detail::unread_task(reader);
+  if (!variable.empty()) {
+    throw std::invalid_argument(
+        "Expected a rank for this process, because a scheduler has started it "
+        "with others (" +
+        variable +
+        "), but no variable tells its rank; RANK=0 and WORLD_SIZE=1 let it "
+        "train alone");
+  }
+}
+
 WorkerEnv read_all(const EnvReader& reader) {
   const bool has_rank = reader(env::kRank) != nullptr;
   const auto task =
@@ -134,8 +146,13 @@ WorkerEnv read_all(const EnvReader& reader) {
   if (task && task->count > 1) {
     return env_of_task(reader, *task);
   }
-  const bool is_alone = !has_rank && reader(env::kWorldSize) == nullptr;
-  return is_alone ? WorkerEnv() : env_of_launcher(reader);
+  if (has_rank || reader(env::kWorldSize) != nullptr) {
+    return env_of_launcher(reader);
+  }
+  if (!task || task->count == 0) {
+    check_alone(reader);
+  }
+  return {};
 }
 
 }  // namespace

@@ -115,6 +115,33 @@ inline Variables hydra_task(int rank, int count, int per_host) {
           {"MPI_LOCALNRANKS", std::to_string(per_host)}};
 }
 
+/// As open_mpi_task(), but of PALS, the mpiexec of Cray EX.
+inline Variables pals_task(int rank, int count, int per_host) {
+  return {{"PALS_APID", "6f1f0b9e-2ba0-4c0b-a2a8-3a2b1c5a0d11"},
+          {"PALS_RANKID", std::to_string(rank)},
+          {"PALS_NODEID", std::to_string(rank / per_host)},
+          {"PALS_LOCAL_RANKID", std::to_string(rank % per_host)},
+          {"PALS_LOCAL_SIZE", std::to_string(per_host)},
+          {"PMI_RANK", std::to_string(rank)},
+          {"PMI_SIZE", std::to_string(count)},
+          {"PMI_LOCAL_RANK", std::to_string(rank % per_host)},
+          {"PMI_LOCAL_SIZE", std::to_string(per_host)},
+          {"PBS_NODEFILE", "/var/spool/pbs/aux/1234"}};
+}
+
+/// As open_mpi_task(), but of `flux run`.
+inline Variables flux_task(int rank, int count, int per_host) {
+  return {
+      {"FLUX_TASK_RANK", std::to_string(rank)},
+      {"FLUX_TASK_LOCAL_ID", std::to_string(rank % per_host)},
+      {"FLUX_JOB_SIZE", std::to_string(count)},
+      {"FLUX_JOB_NNODES", std::to_string((count + per_host - 1) / per_host)},
+      {"FLUX_JOB_ID", "f2ovXBvRR"},
+      {"PMI_RANK", std::to_string(rank)},
+      {"PMI_SIZE", std::to_string(count)},
+      {"PMI_FD", "9"}};
+}
+
 /// Pod `rank` of a Kubeflow PyTorchJob of `count` pods.
 inline Variables kubeflow_pod(int rank, int count) {
   return {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},

@@ -117,6 +117,16 @@ TEST_CASE("where no scheduler has started ddprun, it is one host",
       with(srun_task_a_host(1, 2), {{"TORCHELASTIC_RUN_ID", "outer"}})));
 }
 
+TEST_CASE("ddprun of a scheduler whose hosts it cannot read", "[cluster]") {
+  const Variables pmix{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "x"}};
+  CHECK_THAT(cluster_error(pmix),
+             Contains("PMIX_RANK=1") && Contains("--nnodes=1") &&
+                 Contains("--no-cluster"));
+  check_is_one_host(options_in(pmix, {"--nnodes=1"}));
+  check_is_one_host(options_in(pmix, {"--no-cluster"}));
+  check_is_one_host(options_in(pmix, {"--standalone"}));
+}
+
 TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   const auto variables = srun_task_a_host(1, 3);
   const auto told = options_in(variables, {"--rdzv-backend=c10d"});

@@ -101,11 +101,13 @@ TEST_CASE("mpirun comes before the srun that has started its daemons",
             ->scheduler == "Slurm");
 }
 
-TEST_CASE("Open MPI and MPICH: ranks, and where they can be told, hosts",
+TEST_CASE("MPI, PALS and Flux: ranks, and where they can be told, hosts",
           "[cluster]") {
-  const bool is_open_mpi = GENERATE(true, false);
-  const auto make =
-      is_open_mpi ? launcher::test::open_mpi_task : launcher::test::hydra_task;
+  const auto make = GENERATE(launcher::test::open_mpi_task,
+                             launcher::test::hydra_task,
+                             launcher::test::pals_task,
+                             launcher::test::flux_task);
+  const bool is_open_mpi = make == launcher::test::open_mpi_task;
   const auto one_host = task_in(make(2, 4, 4));
   REQUIRE(one_host);
   CHECK(one_host->rank == 2);
@@ -123,6 +125,39 @@ TEST_CASE("Open MPI and MPICH: ranks, and where they can be told, hosts",
   CHECK(task_in(make(5, 8, 4))->host_rank == 1);
   CHECK(task_in(make(5, 8, 4))->host_count == 2);
   CHECK(one_host->master_port == task_in(make(0, 4, 4))->master_port);
+}
+
+TEST_CASE("PALS and Flux by their names", "[cluster]") {
+  const auto pals = task_in(launcher::test::pals_task(5, 8, 4));
+  REQUIRE(pals);
+  CHECK(pals->scheduler == "PALS");
+  CHECK_THAT(pals->master_hint, Contains("PBS_NODEFILE"));
+  // Older versions have PMI_LOCAL_SIZE alone.
+  const auto older =
+      task_in(without(launcher::test::pals_task(5, 8, 4), "PALS_LOCAL_SIZE"));
+  CHECK(older->local_count == 4);
+  const auto flux = task_in(launcher::test::flux_task(4, 5, 3));
+  REQUIRE(flux);
+  CHECK(flux->scheduler == "Flux");
+  CHECK(flux->job_id == "f2ovXBvRR");
+  CHECK(flux->host_count == 2);
+  CHECK(flux->host_rank == 1);
+}
+
+TEST_CASE("variables of processes that a scheduler starts together",
+          "[cluster]") {
+  using Row = std::pair<Variables, const char*>;
+  const auto row = GENERATE(values<Row>(
+      {{{}, ""},
+       {{{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}}, "PMI_SIZE=4"},
+       {{{"PMI_SIZE", "1"}}, ""},
+       {{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "x"}}, "PMIX_RANK=0"},
+       {{{"JOB_COMPLETION_INDEX", "0"}}, "JOB_COMPLETION_INDEX=0"},
+       {{{"PET_NNODES", "2"}}, "PET_NNODES=2"},
+       {{{"PET_NNODES", "1:4"}}, "PET_NNODES=1:4"},
+       {{{"PET_NNODES", "1"}, {"PMIX_RANK", ""}}, ""},
+       {{{"PET_NNODES", "1:1"}}, ""}}));
+  CHECK(ddp::detail::unread_task(reader_of(row.first)) == row.second);
 }
 
 TEST_CASE("Open MPI: the address of mpirun's host", "[cluster]") {
@@ -202,7 +237,9 @@ TEST_CASE("any environment is a task or an error", "[cluster]") {
   std::mt19937 random(3);
   const Variables all = with(
       with(with(srun_five_tasks(2), launcher::test::open_mpi_task(1, 4, 2)),
-           launcher::test::hydra_task(1, 4, 2)),
+           with(launcher::test::hydra_task(1, 4, 2),
+                with(launcher::test::pals_task(1, 4, 2),
+                     launcher::test::flux_task(1, 4, 2)))),
       with(kubeflow_pod(1, 2), indexed_pod(1)));
   const std::vector<std::string> texts{
       "", "0", "1", "4", "-1", "2(x2),1", "a[1-3]", "a[", "4294967290", "]"};
