@@ -1,6 +1,7 @@
 #include "ddp/job/process_group.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -161,6 +162,20 @@ void join(const ProcessGroupOptions& options,
       job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
 }
 
+/// Shows which backend was chosen: a training on CPUs, on a machine whose GPUs
+/// LibTorch does not see, is only slow otherwise.
+void print_group(const Job& job) {
+  const auto& env = job.env;
+  if (env.rank == 0 && env.world_size > 1 &&
+      variable("DDP_QUIET", "0") == "0") {
+    std::fprintf(stderr,
+                 "ddp: %d ranks over %s, rank 0 on %s\n",
+                 env.world_size,
+                 job.backend_name.c_str(),
+                 job.device.str().c_str());
+  }
+}
+
 /// @throws c10::Error that names the rank that has ended, instead of an error
 ///   of the store's connection.
 void explain_failed_join(const Job& job, const std::exception& error) {
@@ -225,6 +240,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->joins_in_vain = nullptr;
   job() = next.release();
   end_threads_at_exit();
+  print_group(*job());
 }
 
 void destroy_process_group() {

@@ -116,6 +116,9 @@ struct ProcessGroupOptions {
 /// - Exception: NCCL sends and receives are not ended; they have their
 ///   time-out.
 ///
+/// With more than one rank, rank 0 prints one line to standard error that names
+/// the backend and its device, unless DDP_QUIET=1 is set.
+///
 /// Source: torch.distributed.init_process_group with init_method "env://".
 void init_process_group(const ProcessGroupOptions& options = {});
 

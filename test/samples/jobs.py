@@ -23,10 +23,11 @@ def program(name):
 
 def environment(**more):
     """Returns this environment without a launcher's variables. One thread per rank:
-    sums then have the same order under every launcher."""
+    sums then have the same order under every launcher. Without the library's line
+    about the group, so that errors are the only lines."""
     kept = {name: value for name, value in os.environ.items()
             if not JOB_VARIABLES.fullmatch(name)}
-    return {**kept, "OMP_NUM_THREADS": "1", **more}
+    return {**kept, "OMP_NUM_THREADS": "1", "DDP_QUIET": "1", **more}
 
 
 class Result:

@@ -26,6 +26,13 @@ class Minimal(JobTest):
             self.assertGreater(losses[0], 0.3)
             self.assertLess(losses[-1], 0.1)
 
+    def test_shows_its_group(self):
+        for launcher, quiet, lines in (([], "0", ""), (ddprun(2), "1", ""),
+                                       (ddprun(2), "0", "[0] ddp: 2 ranks over "
+                                        "gloo, rank 0 on cpu\n")):
+            result = self.succeed([*launcher, MINIMAL], DDP_QUIET=quiet)
+            self.assertEqual(result.err, lines)
+
     def test_readme_shows_it(self):
         shown = re.search(r"```cpp\n(.*?)```", read("README.md"), re.S)[1]
         source = read("samples", "minimal.cpp")
