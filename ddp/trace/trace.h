@@ -12,6 +12,10 @@
 // the communication that is hidden behind computation, and a timeline of all
 // ranks for a trace viewer.
 //
+// DDP_TRACE=FILE writes such a timeline of the first steps of a program that
+// does not use this header. A wrapper records the scope
+// "DistributedDataParallel.forward" in each forward. Page: docs/slow_step.md.
+//
 // Example:
 // @code
 //   ddp::Profiler profiler;
@@ -72,7 +76,8 @@ struct TraceEvent {
 };
 
 /// LibTorch's profiler (Kineto), known in Python as torch.profiler. Runs from
-/// its construction to `stop`. A process can run one profiler at a time.
+/// its construction to `stop`. A process can run one profiler at a time; the
+/// construction ends a trace of DDP_TRACE that this thread runs.
 ///
 /// If LibTorch has CUDA and the machine has no GPU, Kineto prints warnings to
 /// standard error; the environment variable KINETO_LOG_LEVEL=5, set before,

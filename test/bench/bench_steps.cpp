@@ -3,39 +3,61 @@
 // with PyTorch's DDP.
 //
 // stdin: lines "ARM STEPS". Rank 0 answers each with its duration in seconds.
+// With an arm and a number of steps as arguments, one block runs, for example
+// for DDP_TRACE:
+//
+//   DDP_TRACE=trace.json ddprun --nproc-per-node=2 bench_steps mlp ours 20
 #include <chrono>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <string>
 
 #include "ddp/collectives.h"
 #include "ddp/process_group.h"
 #include "test/bench/arms.h"
 
+namespace {
+
+/// Returns the duration in seconds.
+double run(ddp::bench::Arm& arm, int64_t steps) {
+  ddp::barrier();
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < steps; ++i) {
+    arm.step();
+  }
+  ddp::barrier();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: bench_steps mlp|mlp256|small|resnet|transformer\n";
+  if (argc != 2 && argc != 4) {
+    std::cerr << "usage: bench_steps mlp|mlp256|small|resnet|transformer "
+                 "[ARM STEPS]\n";
     return 2;
   }
   ddp::init_process_group();
   const auto workload = ddp::bench::workload(argv[1]);
   std::map<std::string, std::unique_ptr<ddp::bench::Arm>> arms;
-  std::string name;
-  int64_t steps = 0;
-  while (std::cin >> name >> steps) {
+  const auto answer = [&](const std::string& name, int64_t steps) {
     auto& arm = arms[name];
     if (!arm) {
       arm = ddp::bench::make_arm(name, workload, ddp::process_group());
     }
-    ddp::barrier();
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < steps; ++i) {
-      arm->step();
-    }
-    ddp::barrier();
-    const std::chrono::duration<double> time =
-        std::chrono::steady_clock::now() - start;
+    const double seconds = run(*arm, steps);
     if (ddp::rank() == 0) {
-      std::cout << time.count() << std::endl;
+      std::cout << seconds << std::endl;
+    }
+  };
+  if (argc == 4) {
+    answer(argv[2], std::stoll(argv[3]));
+  } else {
+    std::string name;
+    for (int64_t steps = 0; std::cin >> name >> steps;) {
+      answer(name, steps);
     }
   }
   arms.clear();

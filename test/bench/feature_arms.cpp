@@ -12,6 +12,7 @@
 #include "ddp/exchanges/step_in_backward.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/optim/model_averager.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/bench/training_arm.h"
 
@@ -105,6 +106,59 @@ class InBackwardArm : public Arm {
   DistributedDataParallel<Chain> model_;
 };
 
+/// An arm that averages gradients in each fourth step only, which also updates
+/// the parameters.
+class AccumulatingArm : public Arm {
+ public:
+  AccumulatingArm(const Workload& workload, const Group& group)
+      : net_(workload),
+        data_(input(workload)),
+        target_(target(workload)),
+        optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
+        model_(net_, DistributedDataParallelOptions().process_group(group)) {}
+
+  void step() override {
+    if (++steps_ % 4 != 0) {
+      const NoSyncGuard no_sync(*model_);
+      torch::mse_loss(model_->forward(data_), target_).backward();
+      return;
+    }
+    torch::mse_loss(model_->forward(data_), target_).backward();
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
+
+ private:
+  Chain net_;
+  torch::Tensor data_, target_;
+  torch::optim::SGD optimizer_;
+  DistributedDataParallel<Chain> model_;
+  int64_t steps_ = 0;
+};
+
+/// An arm that averages parameters after each eighth step, and no gradients.
+class AveragingArm : public Arm {
+ public:
+  AveragingArm(const Workload& workload, const Group& group)
+      : net_(workload),
+        arm_(training_arm(workload,
+                          *net_,
+                          [net = net_](const torch::Tensor& x) mutable {
+                            return net->forward(x);
+                          })),
+        averager_(ModelAveragerOptions(8, group)) {}
+
+  void step() override {
+    arm_->step();
+    averager_.average_parameters(net_->parameters());
+  }
+
+ private:
+  Chain net_;
+  std::unique_ptr<Arm> arm_;
+  ModelAverager averager_;
+};
+
 MakeOptimizer sharded_sgd(const Group& group) {
   return [group](std::vector<torch::Tensor> parameters) {
     return std::make_unique<ZeroRedundancyOptimizer>(
@@ -139,6 +193,11 @@ std::map<std::string, Maker> feature_makers() {
              return wrapped_arm<NormedChain<torch::nn::BatchNorm1d>>(
                  workload, group, Options());
            }},
+          {"own_buffers",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<NormedChain<torch::nn::BatchNorm1d>>(
+                 workload, group, Options().broadcast_buffers(false));
+           }},
           {"sync_batch_norm",
            [](const Workload& workload, const Group& group) {
              return wrapped_arm<NormedChain<SyncBatchNorm>>(
@@ -158,6 +217,19 @@ std::map<std::string, Maker> feature_makers() {
                  workload,
                  group,
                  Options().exchange(std::make_shared<PowerSGD>(group)));
+           }},
+          {"accumulate4",
+           [](const Workload& workload, const Group& group) {
+             return std::make_unique<AccumulatingArm>(workload, group);
+           }},
+          {"average8",
+           [](const Workload& workload, const Group& group) {
+             return std::make_unique<AveragingArm>(workload, group);
+           }},
+          {"find_unused",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<Chain>(
+                 workload, group, Options().find_unused_parameters(true));
            }},
           {"step_in_backward",
            [](const Workload& workload, const Group& group) {

@@ -14,15 +14,19 @@ TITLES = {
     "autocast": "`AutocastGuard`, bfloat16",
     "checkpointed": "`checkpoint_activations` of each layer",
     "sync_batch_norm": "`SyncBatchNorm` after each layer / BatchNorm1d",
+    "own_buffers": "BatchNorm1d after each layer, `broadcast_buffers(false)` / without",
+    "find_unused": "`find_unused_parameters`",
+    "accumulate4": "`NoSyncGuard` in three of four steps",
+    "average8": "`ModelAverager` after each eighth step",
     "cast_exchange": "`CastExchange`, bfloat16",
     "power_sgd": "`PowerSGD`, rank 1",
     "step_in_backward": "`StepInBackward`, SGD",
     "zero": "`ZeroRedundancyOptimizer`, SGD",
 }
 # The baseline of features that are not compared to the plain wrapper.
-WITHOUT = {"sync_batch_norm": "batch_norm"}
-# Steps per block: some tenths of a second.
-STEPS = {"mlp": 4, "small": 6}
+WITHOUT = {"sync_batch_norm": "batch_norm", "own_buffers": "batch_norm"}
+# Steps per block: some tenths of a second, a multiple of eight for average8.
+STEPS = {"mlp": 8, "small": 8}
 
 
 def report(model, times):
@@ -32,7 +36,7 @@ def report(model, times):
                 format_ratio([a / b for a, b in zip(times[arm], times[other])])]
 
     print_table(
-        f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
+        f"A step, {MODELS[model]}: 2 ranks, "
         f"{len(times['ours'])} rounds",
         ["feature", "ms a step", "without it", "ratio"],
         [row(arm) for arm in TITLES])
@@ -46,7 +50,7 @@ def main():
     arguments = parser.parse_args()
     for model in arguments.model or MODELS:
         ranks = Ranks([f"{arguments.build}/bench_steps", model])
-        arms = ["ours", *TITLES, *WITHOUT.values()]
+        arms = dict.fromkeys(["ours", *TITLES, *WITHOUT.values()])
         report(model, measure({arm: (ranks, arm) for arm in arms},
                               arguments.rounds, STEPS[model]))
 

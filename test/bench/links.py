@@ -41,12 +41,16 @@ def host(switch, number):
     return call
 
 
-def compare(switch, program, model, gigabits, rounds):
+def start(switch, program, model, gigabits):
+    """Starts a rank on each of two hosts."""
     for number in range(2):
         switch.shape(number, gigabits)
-    ranks = Ranks([program, model], 2, switch.address(0),
-                  [host(switch, number) for number in range(2)],
-                  [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in range(2)])
+    return Ranks([program, model], 2, switch.address(0),
+                 [host(switch, number) for number in range(2)],
+                 [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in range(2)])
+
+
+def compare_sizes(ranks, model, gigabits, rounds):
     times = measure({arm: (ranks, arm) for arm in ARMS}, rounds, STEPS[model])
     best = min(CAPS, key=lambda arm: numpy.median(times[arm]))
 
@@ -59,6 +63,17 @@ def compare(switch, program, model, gigabits, rounds):
         ["arm", "ms a step", "ratio to the best fixed size", "to c10d::Reducer"],
         [[arm, format_time(times[arm]), ratio(arm, best), ratio(arm, "c10d")]
          for arm in ARMS])
+
+
+def compare_features(ranks, arms, model, gigabits, rounds):
+    # A multiple of the steps of accumulate4 and average8.
+    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, 8)
+    print_table(
+        f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds",
+        ["arm", "ms a step", "ratio to ours"],
+        [[arm, format_time(times[arm]),
+          format_ratio([a / b for a, b in zip(times[arm], times["ours"])])]
+         for arm in times])
 
 
 def sent_bytes(number):
@@ -94,6 +109,8 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--feature", action="append",
+                        help="an arm of feature_arms.cpp, instead of sizes of buckets")
     parser.add_argument("--rate", type=float, action="append",
                         help="Gbit/s [10, 3, 1]")
     if not sandbox.enter():
@@ -103,9 +120,14 @@ def main():
     switch = cut.Switch(2)
     for model in arguments.model or MODELS:
         for gigabits in arguments.rate or (10, 3, 1):
-            compare(switch, f"{arguments.build}/bench_steps", model, gigabits,
-                    arguments.rounds)
-    count_bytes(switch, f"{arguments.build}/bench_steps")
+            ranks = start(switch, f"{arguments.build}/bench_steps", model, gigabits)
+            if arguments.feature:
+                compare_features(ranks, arguments.feature, model, gigabits,
+                                 arguments.rounds)
+            else:
+                compare_sizes(ranks, model, gigabits, arguments.rounds)
+    if not arguments.feature:
+        count_bytes(switch, f"{arguments.build}/bench_steps")
 
 
 if __name__ == "__main__":

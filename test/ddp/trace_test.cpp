@@ -149,6 +149,7 @@ TEST_CASE("the ranks' events become one timeline", "[trace]") {
   const auto events = by_name(trace);
   CHECK(events.at("process_sort_index@1")["args"]["sort_index"] == 1);
   CHECK(events.at("a@0")["ph"] == "X");
+  CHECK(events.at("a@0")["cat"] == "compute");
   CHECK(events.at("a@0")["tid"] == 7);
   CHECK(events.at("a@0")["ts"].get<double>() == Approx(1000.001).epsilon(1e-9));
   CHECK(events.at("a@0")["dur"].get<double>() ==

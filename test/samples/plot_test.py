@@ -4,6 +4,7 @@ for example by ./scripts/test."""
 
 import functools
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -54,6 +55,24 @@ class PlotTest(unittest.TestCase):
             file.write(text)
         return path
 
+    def trace(self, name):
+        """Writes a trace of two ranks with steps of 50, 10, 8 and 9 ms."""
+        def event(category, name, rank, begin, end):
+            return {"ph": "X", "cat": category, "name": name, "pid": rank,
+                    "ts": begin * 1000, "dur": (end - begin) * 1000}
+
+        begins = [10, 60, 70, 78, 87]
+        events = [event("scope", f"step {i + 1}", rank, begins[i], begins[i + 1])
+                  for rank in (1, 0) for i in range(4)]
+        return self.write(name, json.dumps({"traceEvents": [
+            {"ph": "M", "name": "process_name", "pid": 0}, *events,
+            event("scope", "DistributedDataParallel.forward", 0, 77, 80),
+            event("compute", "f", 0, 81, 84),
+            event("other", "aten::mm", 0, 82, 83),
+            event("communication", "ddp:all_reduce", 1, 82, 90),
+            event("communication", "ddp:all_reduce", 1, 60, 62),
+            event("scope", "epoch", 0, 0, 99)]}))
+
     def plot(self, python, *files, **environment):
         return subprocess.run(
             [python, PLOT, "--out", os.path.join(self.folder, "out"), *files],
@@ -95,6 +114,18 @@ class Numbers(PlotTest):
                             (COSTS + "RING,0,9,10,20,1,2\n", KeyError)):
             with self.assertRaises(error):
                 load().read_costs(self.write("costs.csv", text))
+
+
+    def test_step(self):
+        # The step of median length after the first is the fourth: 78 to 87.
+        self.assertEqual(load().read_step(self.trace("trace.json")),
+                         {0: {"forward": [(0, 2)], "compute": [(3, 3)]},
+                          1: {"communication": [(4, 5)]}})
+
+    def test_other_traces(self):
+        for text in '{"traceEvents": []}', "[]", "{", '{"traceEvents": [{}]}':
+            with self.assertRaises((ValueError, KeyError, TypeError)):
+                load().read_step(self.write("a.json", text))
 
 
 class Axes:
@@ -209,6 +240,22 @@ class Pictures(PlotTest):
         result = self.plot(python_with_matplotlib(), costs)
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^plot: \S+costs.csv: .*\n$")
+
+    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    def test_steps(self):
+        python = python_with_matplotlib()
+        traces = [self.trace("one_bucket.json"), self.trace("two.json")]
+        result = self.plot(python, *traces)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(os.path.join(self.folder, "out.svg")) as file:
+            svg = file.read()
+        for text in "one bucket", "two", "rank 1", "communication":
+            self.assertIn(f"<!-- {text} -->", svg)
+        for name, text in (("other.json", "[]"), ("other.json", "{"),
+                           ("other.csv", HEADER + "0,1,0,2.5\n")):
+            result = self.plot(python, traces[0], self.write(name, text))
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, r"^plot: .*other\.\w+: .*\n$")
 
 
 if __name__ == "__main__":

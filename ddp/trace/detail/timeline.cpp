@@ -30,6 +30,20 @@ std::string name_of(int64_t track) {
                    std::to_string(track - kFirstSharedTrack + 1);
 }
 
+const char* category(TraceEvent::Kind kind) {
+  switch (kind) {
+    case TraceEvent::Kind::scope:
+      return "scope";
+    case TraceEvent::Kind::compute:
+      return "compute";
+    case TraceEvent::Kind::communication:
+      return "communication";
+    case TraceEvent::Kind::other:
+      return "other";
+  }
+  return "other";
+}
+
 // Formats microseconds with three decimals.
 std::string microseconds(int64_t nanoseconds) {
   char text[32];
@@ -61,8 +75,9 @@ std::string timeline_items(const std::vector<TraceEvent>& events,
     }
   }
   for (const auto& event : events) {
-    items += ",\n{\"ph\":\"X\",\"name\":" + json_string(event.name) +
-             ",\"pid\":" + number + ",\"tid\":" + std::to_string(event.track) +
+    items += ",\n{\"ph\":\"X\",\"cat\":\"" + std::string(category(event.kind)) +
+             "\",\"name\":" + json_string(event.name) + ",\"pid\":" + number +
+             ",\"tid\":" + std::to_string(event.track) +
              ",\"ts\":" + microseconds(event.span.begin - origin) +
              ",\"dur\":" + microseconds(event.span.length());
     if (event.elements > 0) {
