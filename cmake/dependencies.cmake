@@ -25,9 +25,12 @@ if(DDP_BUILD_LIBRARY)
       FATAL_ERROR
         "Expected LibTorch ${DDP_TORCH_VERSION} or newer, but found none by "
         "Torch_DIR, CMAKE_PREFIX_PATH or python3. Run ./scripts/setup, or pass "
-        "-DCMAKE_PREFIX_PATH=<libtorch>.")
+        "-DCMAKE_PREFIX_PATH=<libtorch>.${DDP_TORCH_REFUSED}")
   endif()
   message(STATUS "LibTorch: ${TORCH_INSTALL_PREFIX}")
+  if(DDP_TORCH_REFUSED)
+    message(STATUS "LibTorch: not taken:${DDP_TORCH_REFUSED}")
+  endif()
   # Make the imported targets global: a parent project that adds this one by
   # add_subdirectory() links them from another folder.
   get_property(_ddp_imported DIRECTORY PROPERTY IMPORTED_TARGETS)

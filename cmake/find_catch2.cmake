@@ -16,7 +16,7 @@ else()
   find_package(Catch2 CONFIG QUIET)
   if(NOT TARGET Catch2::Catch2)
     ddp_fetch(
-      Catch2 https://github.com/catchorg/Catch2/archive/refs/tags/v3.8.1.tar.gz
+      Catch2 catch2 https://github.com/catchorg/Catch2/archive/refs/tags/v3.8.1.tar.gz
       18b3f70ac80fccc340d8c6ff0f339b2ae64944782f8d2fca2bd705cf47cadb79)
   endif()
   target_link_libraries(ddp_catch2 INTERFACE Catch2::Catch2)

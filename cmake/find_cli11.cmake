@@ -4,6 +4,6 @@ if(NOT TARGET CLI11::CLI11)
 endif()
 if(NOT TARGET CLI11::CLI11)
   ddp_fetch(
-    CLI11 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
+    CLI11 libcli11-dev https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
     17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
 endif()

@@ -9,7 +9,7 @@ if(NOT TARGET ddp_gloo_headers)
     # The commit with which LibTorch 2.11 was built. SOURCE_SUBDIR prevents
     # building.
     ddp_fetch(
-      gloo_headers
+      gloo_headers libgloo-dev
       https://github.com/pytorch/gloo/archive/54cbae0d3a67fa890b4c3d9ee162b7860315e341.tar.gz
       61089361dbdbc9d6f75e297148369b13f615a3e6b78de1be56cce74ca2f64940
       SOURCE_SUBDIR none)

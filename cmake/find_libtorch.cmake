@@ -1,9 +1,59 @@
 # Finds Torch, version DDP_TORCH_VERSION or newer, by Torch_DIR or
 # CMAKE_PREFIX_PATH, otherwise the torch that python3 imports, otherwise the one
-# that ./scripts/setup installed. Sets Torch_FOUND. This file is installed,
-# because consumers need it too.
+# that ./scripts/setup installed. Sets Torch_FOUND, and DDP_TORCH_REFUSED to the
+# LibTorches that were found and not taken, with the reasons. This file is
+# installed, because consumers need it too.
+set(DDP_TORCH_REFUSED "")
+
+# ddp_check_libtorch(ROOT): ends with one sentence where LibTorch's own package
+# would end with other errors, or find no GPU.
+function(ddp_check_libtorch root)
+  if(EXISTS "${root}/lib/libtorch_hip.so")
+    message(
+      FATAL_ERROR
+        "Expected a LibTorch for CUDA or for the CPU, but got one for ROCm: "
+        "${root}. ROCm is not supported.")
+  endif()
+  if(EXISTS "${root}/lib/libtorch_cuda.so" AND NOT DDP_CUDA_TOOLKIT)
+    set(version "")
+    file(STRINGS "${root}/lib/libc10_cuda.so" names REGEX "^libcudart[^/ ]*\\.so\\.[0-9]+")
+    if(names MATCHES "\\.so\\.([0-9]+)")
+      set(version " ${CMAKE_MATCH_1}")
+    endif()
+    message(
+      FATAL_ERROR
+        "Expected a CUDA Toolkit${version} for the LibTorch in ${root}, but "
+        "${DDP_CUDA_PROBLEM}. Install that toolkit, or pass "
+        "-DCMAKE_CUDA_COMPILER=<toolkit>/bin/nvcc in an empty build folder, or "
+        "run ./scripts/setup, which takes pip's, or use a LibTorch for the CPU.")
+  endif()
+endfunction()
+
+# Looks for Torch with further arguments of find_package. A macro, because
+# LibTorch's package sets variables for its user.
+macro(ddp_try_libtorch)
+  find_path(_ddp_torch_config TorchConfig.cmake NO_CACHE ${ARGN}
+            HINTS "${Torch_DIR}" PATH_SUFFIXES share/cmake/Torch)
+  if(_ddp_torch_config AND NOT CMAKE_DISABLE_FIND_PACKAGE_Torch)
+    get_filename_component(_ddp_torch_root "${_ddp_torch_config}/../../.." ABSOLUTE)
+    ddp_check_libtorch("${_ddp_torch_root}")
+  endif()
+  unset(_ddp_torch_config)
+  find_package(Torch ${DDP_TORCH_VERSION} QUIET ${ARGN})
+  if(NOT Torch_FOUND)
+    foreach(_ddp_config _ddp_version IN ZIP_LISTS Torch_CONSIDERED_CONFIGS Torch_CONSIDERED_VERSIONS)
+      string(APPEND DDP_TORCH_REFUSED " ${_ddp_config} has version ${_ddp_version}.")
+    endforeach()
+  endif()
+endmacro()
+
 if(NOT Torch_FOUND)
-  find_package(Torch ${DDP_TORCH_VERSION} QUIET)
+  foreach(_ddp_folder IN LISTS CMAKE_PREFIX_PATH Torch_DIR)
+    if(NOT EXISTS "${_ddp_folder}" AND NOT _ddp_folder MATCHES "-NOTFOUND$")
+      string(APPEND DDP_TORCH_REFUSED " ${_ddp_folder} does not exist.")
+    endif()
+  endforeach()
+  ddp_try_libtorch()
 endif()
 
 set(_ddp_pythons python3)
@@ -23,8 +73,7 @@ foreach(_ddp_python IN LISTS _ddp_pythons)
       OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     if(_ddp_torch_root)
       unset(Torch_DIR CACHE)
-      find_package(Torch ${DDP_TORCH_VERSION} QUIET
-                   PATHS "${_ddp_torch_root}" NO_DEFAULT_PATH)
+      ddp_try_libtorch(PATHS "${_ddp_torch_root}" NO_DEFAULT_PATH)
     endif()
   endif()
 endforeach()

@@ -11,6 +11,6 @@ else()
 endif()
 if(NOT TARGET spdlog::spdlog_header_only)
   ddp_fetch(
-    spdlog https://github.com/gabime/spdlog/archive/refs/tags/v1.15.3.tar.gz
+    spdlog libspdlog-dev https://github.com/gabime/spdlog/archive/refs/tags/v1.15.3.tar.gz
     15a04e69c222eb6c01094b5c7ff8a249b36bb22788d72519646fb85feb267e67)
 endif()

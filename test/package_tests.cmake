@@ -137,6 +137,51 @@ if(TARGET torch_cuda)
     "Expected the LibTorch that ddp was built with .*: ${DDP_CUDA}[)].*: none[)]")
 endif()
 
+# ddp_add_refused_torch_test(NAME EXPECTED VERSION LIBRARY [option ...]): ddp
+# must refuse a LibTorch before its own package is read.
+function(ddp_add_refused_torch_test name expected version library)
+  set(torch "${CMAKE_CURRENT_BINARY_DIR}/package/${name}")
+  set(folder "${torch}/share/cmake/Torch")
+  file(WRITE "${torch}/lib/${library}" "")
+  file(WRITE "${torch}/lib/libc10_cuda.so" "libcudart-9335f6a2.so.90\n")
+  file(WRITE "${folder}/TorchConfig.cmake" "message(FATAL_ERROR \"was read\")\n")
+  file(WRITE "${folder}/TorchConfigVersion.cmake"
+       "set(PACKAGE_VERSION ${version})\n"
+       "if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)\n"
+       "  set(PACKAGE_VERSION_COMPATIBLE TRUE)\nendif()\n")
+  add_test(
+    NAME package_${name}
+    COMMAND
+      ${_ddp_refused} "${expected}" "${CMAKE_COMMAND}" -S
+      "${CMAKE_CURRENT_SOURCE_DIR}/package" -B "${torch}/build" -G
+      "${CMAKE_GENERATOR}" "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
+      -DDDP_FROM=install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}"
+      "-DTorch_DIR=${folder}" ${ARGN})
+  set_tests_properties(
+    package_${name} PROPERTIES FIXTURES_REQUIRED ddp_prefix LABELS package TIMEOUT
+                               1200)
+endfunction()
+
+ddp_add_refused_torch_test(torch_for_rocm "got one.for ROCm" 99.0 libtorch_hip.so)
+ddp_add_refused_torch_test(
+  torch_without_toolkit
+  "Expected a CUDA Toolkit 90 for the.*LibTorch in.*, but.*/false[ \n]+--version[ \n]+fails"
+  99.0 libtorch_cuda.so -DCMAKE_CUDA_COMPILER=/bin/false)
+# Python's LibTorch is taken instead, so this one is no error.
+string(REPLACE --codes=1 --codes=0 _ddp_refused "${_ddp_refused}")
+ddp_add_refused_torch_test(
+  older_torch "not taken:.*/older_torch/.*/TorchConfig.cmake has version 1.9.0"
+  1.9.0 libtorch.so)
+string(REPLACE --codes=0 --codes=1 _ddp_refused "${_ddp_refused}")
+add_test(
+  NAME package_without_download
+  COMMAND
+    ${_ddp_refused}
+    "Expected CLI11, but no package has it, and[ \n]+file:///none.tar.gz cannot be[ \n]+downloaded.*libcli11-dev.*DDP_HEADERS_DIR"
+    "${CMAKE_COMMAND}" -P "${CMAKE_CURRENT_SOURCE_DIR}/package/download.cmake"
+    "${CMAKE_CURRENT_BINARY_DIR}/package/download")
+set_tests_properties(package_without_download PROPERTIES LABELS package)
+
 set_tests_properties(
   package_prefix package_install package_fetch
   package_without_torch PROPERTIES LABELS package TIMEOUT 1200)

@@ -1,14 +1,16 @@
 # Sourced by the scripts: paths, output and other common functions.
 
-# Downloads are shared by all clones.
-DDP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ddp-libtorch"
-DDP_VENV="$DDP_CACHE/venv"
-
 say() { printf '== %s\n' "$*"; }
 die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
+
+[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] ||
+  die "expected HOME or XDG_CACHE_HOME, a folder for downloads, but neither is set"
+# Downloads are shared by all clones.
+DDP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ddp-libtorch"
+DDP_VENV="$DDP_CACHE/venv"
 
 # Prints the number of parallel build jobs. One compiler process needs up to 2.5
 # GB for LibTorch's headers.
@@ -28,7 +30,7 @@ as_root() {
   elif command -v sudo >/dev/null; then
     sudo -n "$@"
   else
-    die "run as root, or install sudo, or install by hand: $*"
+    die "$*: needs root or sudo"
   fi
 }
 

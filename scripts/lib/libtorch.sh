@@ -33,6 +33,8 @@ own_libtorch() {
       return
     fi
   done
+  [ -z "${Torch_DIR:-}" ] ||
+    say "LibTorch: Torch_DIR=$Torch_DIR is not taken, expected version 2.11 or newer there" >&2
   return 1
 }
 

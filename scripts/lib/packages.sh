@@ -12,6 +12,17 @@ missing_packages() {
   done
 }
 
+# go_on_without PACKAGE ...: for users who may not install packages. The header
+# packages can be downloaded instead, programs cannot.
+go_on_without() {
+  local program
+  for program in c++ cmake ninja python3; do
+    command -v "$program" >/dev/null ||
+      die "expected $program, or the right to install it (root, sudo without a password); ask for the packages: $*"
+  done
+  say "packages: $* are missing and need root to install; going on, header packages come by FetchContent or from DDP_HEADERS_DIR"
+}
+
 # install_packages [PACKAGE ...]: installs the given packages. Default: the
 # packages that every build needs.
 install_packages() {
@@ -24,6 +35,10 @@ install_packages() {
   mapfile -t missing < <(missing_packages "$@")
   if [ "${#missing[@]}" -eq 0 ]; then
     say "packages: all there"
+    return
+  fi
+  if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then
+    go_on_without "${missing[@]}"
     return
   fi
   say "packages: installing ${missing[*]} by apt-get into the system"

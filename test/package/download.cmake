@@ -1,0 +1,18 @@
+# Downloads an archive that is there, then one that is not.
+# usage: cmake -P download.cmake FOLDER
+cmake_minimum_required(VERSION 3.22)
+include("${CMAKE_CURRENT_LIST_DIR}/../../cmake/fetch.cmake")
+set(folder "${CMAKE_ARGV3}")
+file(REMOVE_RECURSE "${folder}")
+file(WRITE "${folder}/archive" "content")
+file(SHA256 "${folder}/archive" sha256)
+foreach(time IN ITEMS first second)
+  ddp_download(archive - "file://${folder}/archive" ${sha256} "${folder}/copy")
+  file(READ "${folder}/copy" text)
+  file(GLOB files "${folder}/*")
+  list(LENGTH files count)
+  if(NOT text STREQUAL content OR NOT count EQUAL 2)
+    message(FATAL_ERROR "expected a copy, but got ${files}")
+  endif()
+endforeach()
+ddp_download(CLI11 libcli11-dev file:///none.tar.gz ${sha256} "${folder}/other")
