@@ -2,6 +2,9 @@
 # CONFIG).
 include(CMakePackageConfigHelpers)
 include(public_headers)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
+              "${PROJECT_SOURCE_DIR}/docs/third_party_licenses.txt"
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 
 if(DDP_BUILD_LIBRARY)

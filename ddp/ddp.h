@@ -5,6 +5,7 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/amp/mixed_precision.h"
 #include "ddp/base/job_files/progress.h"
+#include "ddp/base/version.h"
 #include "ddp/checkpoint/checkpoint.h"
 #include "ddp/checkpoint/checkpoint_folder.h"
 #include "ddp/checkpoint/state_dict.h"

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "ddp/base/text/nearest.h"
+#include "ddp/base/version.h"
 #include "launcher/base/error.h"
 #include "launcher/options/abbreviation.h"
 #include "launcher/options/help_text.h"
@@ -171,8 +172,9 @@ struct CommandLine::Impl {
   /// Adds --help and --version, which come last.
   void add_questions(CLI::App& app) const {
     app.set_help_flag("-h,--help", "Prints this and ends")->group(group);
-    app.set_version_flag(
-           "--version", "ddprun " DDP_VERSION, "Prints the version and ends")
+    app.set_version_flag("--version",
+                         "ddprun " DDP_VERSION_TEXT,
+                         "Prints the version and ends")
         ->group(group);
   }
 

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "ddp/base/version.h"
 #include "launcher/options/help_text.h"
 
 namespace launcher {
@@ -54,7 +55,7 @@ void add_meanings(std::ostream& page,
 
 std::string man_page(const std::vector<OptionGroup>& groups) {
   std::ostringstream page;
-  page << ".TH DDPRUN 1 \"\" \"ddprun " DDP_VERSION "\"\n"
+  page << ".TH DDPRUN 1 \"\" \"ddprun " DDP_VERSION_TEXT "\"\n"
        << ".SH NAME\nddprun \\- start the ranks of a distributed training\n"
        << ".SH SYNOPSIS\n.B ddprun\n[OPTIONS] PROGRAM [ARGUMENTS OF "
           "PROGRAM...]\n"

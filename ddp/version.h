@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/base/version.h"  // IWYU pragma: export
