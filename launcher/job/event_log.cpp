@@ -126,7 +126,7 @@ std::string events_of_end(const Job& job,
   for (const Survivor& survivor : result.workers.survivors) {
     add(event_of(world, survivor));
   }
-  const bool success = report.exit_code == 0;
+  const bool success = report.text.empty();
   EventRecord end{.state = success ? "SUCCEEDED" : "FAILED", .source = "AGENT"};
   if (!success) {
     end.raw_error = report.text;

@@ -269,6 +269,8 @@ void Supervisor::perform(const WriteReport& action) {
       .restarts = world_.restarts,
       .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
       .is_final = is_final(action.cause, job_.options.final_codes),
+      .success_code =
+          policy_.was_preempted() ? job_.options.preempt_code.value_or(0) : 0,
       .worker_count = job_.worker_count,
       .gpu_count = job_.gpu_count,
       .time = std::time(nullptr)};

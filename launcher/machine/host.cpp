@@ -66,6 +66,7 @@ HostInfo probe_host() {
   }
   host.is_in_background = is_in_background();
   host.gpu_count = ddp::detail::count_gpu_files();
+  host.machine_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   host.cpu_count = static_cast<int>(usable_cpus().size());
   host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),
                             cpus_of_cgroup1(host.cpu_count));

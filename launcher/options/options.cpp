@@ -113,6 +113,11 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
       "themselves, others get it; after SECONDS SIGTERM. No restart follows, "
       "and 0 if all end with 0 [never; SECONDS: 30]",
       into(options.on_preempt, parse_preemption));
+  line.value("preempt-code",
+             "CODE",
+             "Exit code if all workers have ended with 0 after the signal of "
+             "--on-preempt, so that a script can start the job again [0]",
+             into(options.preempt_code, parse_exit_code));
   line.value(
       "health-check",
       "COMMAND",
@@ -247,6 +252,11 @@ parse_options(std::vector<std::string> arguments,
   }
   options.program_kind = program.kind();
   check_output(options);
+  if (options.preempt_code && !options.on_preempt) {
+    throw UsageError(
+        "--preempt-code: expected --on-preempt, with the signal after which "
+        "this code is used, but got none");
+  }
   strictness.judge(line.unknown_variables(environment), options);
   strictness.judge(hosts.unknown_settings(), options);
   hosts.resolve(options, environment);

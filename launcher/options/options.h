@@ -39,6 +39,7 @@ struct LaunchOptions {
   std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
+  std::optional<int> preempt_code;
   HealthCheck health_check;    ///< empty command: no check
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};

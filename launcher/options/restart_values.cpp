@@ -27,9 +27,13 @@ RestartDelays parse_restart_delays(std::string_view text) {
 std::vector<int> parse_exit_codes(std::string_view text) {
   std::vector<int> codes;
   for (const auto& item : parse_list(text)) {
-    codes.push_back(parse_integer(item, 1, 255));
+    codes.push_back(parse_exit_code(item));
   }
   return codes;
+}
+
+int parse_exit_code(std::string_view text) {
+  return parse_integer(text, 1, 255);
 }
 
 Preemption parse_preemption(std::string_view text) {

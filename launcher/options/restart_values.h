@@ -21,6 +21,9 @@ struct RestartDelays {
 RestartDelays parse_restart_delays(std::string_view text);
 /// Parses exit codes from 1 to 255, separated by commas.
 std::vector<int> parse_exit_codes(std::string_view text);
+/// Parses --preempt-code: 1 to 255.
+int parse_exit_code(std::string_view text);
+
 /// Parses --on-preempt: "USR1" or "SIGUSR1:60", a signal and seconds.
 Preemption parse_preemption(std::string_view text);
 

@@ -78,6 +78,19 @@ void warn_of_few_files(Job& job, uint64_t most_files) {
   }
 }
 
+/// Warns if workers share CPUs although the machine has more, which a scheduler
+/// often withholds by mistake.
+void warn_of_few_cpus(Job& job, const HostInfo& host) {
+  if (job.worker_count > host.cpu_count && host.cpu_count < host.machine_cpus) {
+    job.warnings.push_back(count_text(job.worker_count, "worker") +
+                           " may use " + std::to_string(host.cpu_count) +
+                           " of this machine's " +
+                           count_text(host.machine_cpus, "CPU") +
+                           ", by affinity or a quota; give the job more (srun "
+                           "--cpus-per-task=N), or start fewer workers");
+  }
+}
+
 /// A group of processes must be able to end within its coordinator's lease.
 void require_lease(const EtcdConfig& config) {
   const auto seconds = [](std::chrono::milliseconds time) {
@@ -204,6 +217,7 @@ Job make_job(LaunchOptions options,
   complete_rendezvous(job);
   withhold_secrets(job);
   warn_of_few_files(job, host.most_files);
+  warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);
   return job;
 }

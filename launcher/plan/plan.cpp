@@ -110,6 +110,8 @@ Environment environment_of(const Job& job,
   }
   if (!worker.stop_file.empty()) {
     changes[ddp::env::kStopFile] = worker.stop_file;
+    changes[ddp::env::kStopSignal] =
+        std::to_string(job.options.on_preempt->signal);
   }
   if (const auto ends_file = ends_file_of(attempt); !ends_file.empty()) {
     changes[ddp::env::kEndsFile] = ends_file;

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <torch/nn/modules/linear.h>
@@ -204,6 +206,28 @@ TEST_CASE("without ddprun, and for a rank that is not told, all goes on",
     expect(stops_after(model, rank, -1, tell) == -1, "no end");
     destroy_process_group();
   });
+}
+
+TEST_CASE("a rank that polls ignores the signal of --on-preempt",
+          "[preemption]") {
+  // The number of the signal, what a rank does with it before, and whether the
+  // signal then ends the rank.
+  using Row = std::tuple<int, void (*)(int), bool>;
+  const auto [number, before, ends] =
+      GENERATE(values<Row>({{SIGUSR1, SIG_DFL, false},
+                            {SIGTERM, SIG_DFL, true},
+                            {SIGUSR2, [](int) { std::_Exit(7); }, true}}));
+  CAPTURE(number);
+  const TemporaryFolder folder;
+  const auto rank_ends =
+      test::run_rank_processes(1, [&, number = number, before = before](int) {
+        ::setenv("DDPRUN_STOP_FILE", (folder / "stop").c_str(), 1);
+        ::setenv("DDPRUN_STOP_SIGNAL", std::to_string(number).c_str(), 1);
+        ::signal(number, before);
+        expect(!stop_requested(), "no request");
+        ::raise(number);
+      });
+  CHECK((rank_ends[0].signal != 0 || rank_ends[0].exit_code == 7) == ends);
 }
 
 TEST_CASE("a stop file says it once something is in it", "[preemption]") {

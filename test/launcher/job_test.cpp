@@ -37,6 +37,7 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
 TEST_CASE("a job in a worker of another job has no files of that") {
   const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
+                          {"DDPRUN_STOP_SIGNAL", "10"},
                           {"DDPRUN_ENDS_FILE", "/outer/ends_0"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
                           {"DDPRUN_ETCD_USER", "root"},
@@ -48,6 +49,7 @@ TEST_CASE("a job in a worker of another job has no files of that") {
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
                                                  "DDPRUN_STOP_FILE",
+                                                 "DDPRUN_STOP_SIGNAL",
                                                  "DDPRUN_ENDS_FILE",
                                                  "TORCHELASTIC_TIMER_FILE",
                                                  "DDPRUN_TOKEN",
@@ -81,6 +83,21 @@ TEST_CASE("a filter without --tee has no effect, and one line says so") {
   CHECK_THAT(warnings.front(), Contains("no effect without --tee"));
   options.tee = parse_stream_map("3");
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
+TEST_CASE("workers share CPUs although the machine has more: one line") {
+  LaunchOptions options = shell();
+  options.worker_count = WorkerCount{.number = 3};
+  const auto warnings = [&options](int usable, int all) {
+    const HostInfo host{.cpu_count = usable, .machine_cpus = all};
+    return make_job(options, host, {}, "unique").warnings;
+  };
+  CHECK(warnings(3, 4).empty());
+  CHECK(warnings(2, 2).empty());
+  REQUIRE(warnings(2, 4).size() == 1);
+  CHECK_THAT(warnings(2, 4).front(),
+             Contains("3 workers may use 2 of this machine's 4 CPUs") &&
+                 Contains("--cpus-per-task"));
 }
 
 TEST_CASE("stdin is for a worker that is there") {

@@ -180,6 +180,7 @@ const std::vector<std::string> kCommandLines{
             "--rdzv-id=job",
             "--rdzv-conf=protocol=https,ca_cert=/ca,etcd_prefix=x",
             "--on-preempt=USR1:60",
+            "--preempt-code=85",
             "--health-check=./fit.sh",
             "--health-check-timeout=5.5",
             "--hang-timeout=600",

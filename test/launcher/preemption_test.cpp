@@ -240,6 +240,13 @@ TEST_CASE(
                Contains("SIGUSR1 came: passing it on to the workers; they have "
                         "60 s\n"));
   }
+  SECTION("all end with 0, and the user wants a code for that") {
+    job.job.options.preempt_code = 85;
+    CHECK(job.run({preempt,
+                   [&] { job.exit(0, {}); },
+                   [&] { job.exit(1, {}); },
+                   [&] { job.exit(2, {}); }}) == 85);
+  }
   SECTION("all end with a code of their own, which no restart follows") {
     const int code = job.run({preempt,
                               [&] { job.exit(0, {.code = 85}); },
@@ -291,6 +298,22 @@ TEST_CASE("options of pre-emption") {
   }
 }
 
+TEST_CASE("the exit code of a preempted job") {
+  const auto parse = [](std::vector<std::string> arguments) {
+    arguments.emplace_back("p");
+    return std::get<LaunchOptions>(parse_options(std::move(arguments), {}));
+  };
+  CHECK(!parse({"--on-preempt=USR1"}).preempt_code);
+  CHECK(parse({"--on-preempt=USR1", "--preempt-code=85"}).preempt_code == 85);
+  CHECK_THROWS_WITH(parse({"--preempt-code=85"}),
+                    Contains("--preempt-code: expected --on-preempt"));
+  for (const char* wrong : {"0", "256", "-1", "x", ""}) {
+    CHECK_THROWS_WITH(
+        parse({"--on-preempt=USR1", "--preempt-code=" + std::string(wrong)}),
+        Contains("--preempt-code: ") && Contains("from 1 to 255"));
+  }
+}
+
 TEST_CASE("each worker of each attempt has a file to be told by") {
   Job job;
   job.worker_count = 2;
@@ -303,5 +326,6 @@ TEST_CASE("each worker of each attempt has a file to be told by") {
   CHECK(variables(1).count("DDPRUN_STOP_FILE") == 0);
   job.options.on_preempt = Preemption{SIGUSR1};
   CHECK(variables(1).at("DDPRUN_STOP_FILE") == "/tmp/p/stop_5_1");
+  CHECK(variables(1).at("DDPRUN_STOP_SIGNAL") == std::to_string(SIGUSR1));
   CHECK(make_plan(job, attempt).workers[1].stop_file == "/tmp/p/stop_5_1");
 }

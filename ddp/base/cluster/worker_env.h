@@ -11,8 +11,8 @@ namespace ddp {
 
 /// Names of the variables that ddprun and torchrun set for every worker.
 /// kTimerFile is set only with TORCHELASTIC_ENABLE_FILE_TIMER=1. Only ddprun
-/// sets the last three: kProgressFile with --hang-timeout, kStopFile with
-/// --on-preempt, kEndsFile for more than one worker.
+/// sets the last four: kProgressFile with --hang-timeout, kStopFile and
+/// kStopSignal with --on-preempt, kEndsFile for more than one worker.
 namespace env {
 inline constexpr const char* kRank = "RANK";
 inline constexpr const char* kWorldSize = "WORLD_SIZE";
@@ -35,6 +35,8 @@ inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 /// The worker reads a stop request here; see base/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
+/// Number of the signal after which ddprun writes that file.
+inline constexpr const char* kStopSignal = "DDPRUN_STOP_SIGNAL";
 /// The worker reads here which workers of its host have ended; see
 /// base/job_files/worker_ends.h.
 inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";

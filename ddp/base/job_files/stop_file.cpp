@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <utility>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/file_descriptor.h"
 
@@ -13,6 +16,26 @@ namespace ddp::detail {
 namespace {
 
 std::atomic<bool> has_asked_for_stops{false};
+
+/// Ignores the signal of --on-preempt: a scheduler may send it to each process
+/// of a job, not to ddprun alone. Signals by which ddprun ends workers keep
+/// their effect.
+void ignore_stop_signal() noexcept {
+  const auto number =
+      env_integer([](const char* name) { return std::getenv(name); },
+                  env::kStopSignal,
+                  1,
+                  SIGRTMAX);
+  const auto ends_jobs = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  struct sigaction current {};
+  if (number &&
+      std::find(ends_jobs.begin(), ends_jobs.end(), *number) ==
+          ends_jobs.end() &&
+      ::sigaction(*number, nullptr, &current) == 0 &&
+      current.sa_handler == SIG_DFL) {
+    ::signal(*number, SIG_IGN);
+  }
+}
 
 }  // namespace
 
@@ -36,7 +59,11 @@ StopFile* stop_file() noexcept {
   // Never destroyed: other threads may poll while the program ends.
   static StopFile* const file = []() -> StopFile* {
     const char* path = std::getenv(env::kStopFile);
-    return path == nullptr || *path == '\0' ? nullptr : new StopFile(path);
+    if (path == nullptr || *path == '\0') {
+      return nullptr;
+    }
+    ignore_stop_signal();
+    return new StopFile(path);
   }();
   return file;
 }

@@ -42,7 +42,9 @@ class StopFile {
 };
 
 /// Returns the file named by DDPRUN_STOP_FILE, or null without one. The first
-/// call creates the file.
+/// call creates the file and ignores the signal of DDPRUN_STOP_SIGNAL, unless
+/// the program has a handler or the signal is SIGTERM, SIGINT, SIGHUP or
+/// SIGQUIT.
 StopFile* stop_file() noexcept;
 
 /// Returns true if this process has called stop_file(). Thread-safe.

@@ -316,6 +316,7 @@ bool Policy::is_preemption(const SignalReceived& signal) const {
 
 Actions Policy::preempt(const SignalReceived& signal) {
   phase_ = Phase::preempted;
+  was_preempted_ = true;
   const auto time = options_.on_preempt->time;
   return {RequestStop{signal.number, time}, ArmTimer{Timer::preempt, time}};
 }

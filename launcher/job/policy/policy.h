@@ -176,6 +176,8 @@ class Policy {
   int alive() const { return alive_; }
   /// Returns whether `Options::on_preempt` handles this signal.
   bool is_preemption(const SignalReceived& signal) const;
+  /// Returns whether that signal came while workers ran.
+  bool was_preempted() const { return was_preempted_; }
 
  private:
   Actions on_joining(const Event& event);
@@ -220,8 +222,9 @@ class Policy {
   Cause cause_;
   std::optional<FirstFailure> first_;  // first failure on any host, if known
   int alive_ = 0;
-  bool is_member_ = true;      // of the rendezvous: may join again
-  bool has_failure_ = false;   // a worker of this attempt failed
+  bool is_member_ = true;     // of the rendezvous: may join again
+  bool has_failure_ = false;  // a worker of this attempt failed
+  bool was_preempted_ = false;
   Time started_;               // start of this attempt
   bool starts_again_ = false;  // a restart follows the reported failure
   Time now_;

@@ -146,6 +146,9 @@ std::string text_of(WorldBroken::Change change) {
 Report make_report(const AttemptResult& result) {
   Report report = describe_result(result);
   report.error = own_error(result, report);
+  if (report.exit_code == 0) {
+    report.exit_code = result.success_code;
+  }
   report.json = attempt_json(result, report.exit_code);
   return report;
 }

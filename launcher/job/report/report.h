@@ -19,6 +19,7 @@ struct AttemptResult {
   int restarts = 0;                     ///< before this attempt
   int max_restarts = 0;
   bool is_final = false;  ///< the first failure matches --final-codes
+  int success_code = 0;   ///< exit code of ddprun after a success
   int worker_count = 1;
   int gpu_count = 0;  ///< visible to the workers; 0: none or unknown
   int64_t time = 0;   ///< end of the attempt, seconds since 1970
@@ -37,7 +38,8 @@ struct Report {
 ///
 /// Exit codes: the code of the worker that failed first, or 128 + its signal;
 /// 128 + the signal that ended ddprun or the hung workers; 124 after
-/// --time-limit; 0 for a clean stop with --clean-stop (torchrun: 1).
+/// --time-limit; `success_code` for a success, and for a clean stop with
+/// --clean-stop (torchrun: 1).
 Report make_report(const AttemptResult& result);
 
 /// Returns "joined", "left", "vanished" or "failed".

@@ -31,6 +31,25 @@ TEST_CASE("a shell that reads its file saves and ends, which is a success") {
   CHECK(!job.left_files());
 }
 
+TEST_CASE("a script sees by the exit code that a job was preempted") {
+  const bool is_preempted = GENERATE(true, false);
+  Ddprun job(
+      {"--nproc-per-node=2",
+       "--on-preempt=USR1:15",
+       "--preempt-code=85",
+       "sh",
+       "-c",
+       std::string(": >> $DDPRUN_STOP_FILE; echo ready; ") +
+           (is_preempted ? "until [ -s $DDPRUN_STOP_FILE ]; do sleep 0.02; done"
+                         : "")});
+  job.await_out("ready", 2);
+  if (is_preempted) {
+    job.signal(SIGUSR1);
+  }
+  const auto result = job.finish();
+  CHECK(result.code() == (is_preempted ? 85 : 0));
+}
+
 TEST_CASE("a program that does not ask gets the signal, and time to end") {
   Ddprun job({"--max-restarts=3",
               "--on-preempt=USR1:0.3",
