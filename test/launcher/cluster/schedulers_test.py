@@ -3,6 +3,7 @@ on two hosts that are network namespaces. Skips a scheduler that is not installe
 (Debian: slurmctld, slurmd and slurm-client; openmpi-bin; mpich).
 
     python3 schedulers_test.py --ddprun DDPRUN [--all-reduce DDPRUN_ALLREDUCE]
+                               [--train TRAIN]
 
 Needs root, or namespaces for users, and util-linux and iproute2.
 """
@@ -183,6 +184,7 @@ class SlurmTest(Scheduler, unittest.TestCase):
         SlurmdUser=root
         AuthType=auth/none
         CredType=cred/none
+        AuthInfo=cred_expire=5
         StateSaveLocation={folder}/slurm
         SlurmdSpoolDir={folder}/spool_%n
         SlurmctldPidFile={folder}/slurmctld.pid
@@ -252,6 +254,56 @@ class SlurmTest(Scheduler, unittest.TestCase):
         self.assertEqual(workers[0][1], "1")
 
 
+    def train(self, name, script):
+        """Submits a script and returns its job's number and output file."""
+        output = os.path.join(self.hosts.folder, name)
+        result = run(["sbatch", "--parsable", "--nodes=2", "--requeue",
+                      "--open-mode=append", "-o", output,
+                      self.hosts.write(name + ".sh", script)], **self.variables)
+        self.assertEqual(result.code, 0, result)
+        return result.out.strip(), output
+
+    def await_text(self, output, pattern, count=1):
+        """Waits until the file has the pattern so often, and returns its text."""
+        end = time.monotonic() + TIMEOUT
+        text = ""
+        while len(re.findall(pattern, text)) < count:
+            self.assertLess(time.monotonic(), end, text)
+            time.sleep(0.05)
+            if os.path.exists(output):
+                with open(output, encoding="utf-8") as file:
+                    text = file.read()
+        return text
+
+    def test_a_preempted_training_goes_on_bit_for_bit(self):
+        if not SETTINGS.train:
+            self.skipTest("there is no program with LibTorch")
+        # The lines of samples/cluster/train.sbatch.
+        script = (
+            "#!/bin/sh\ncode=0\n"
+            "srun --ntasks-per-node=1 --kill-on-bad-exit=0 "
+            f"'{SETTINGS.ddprun}' --on-preempt=USR1:60 --preempt-code=85 "
+            f"'{SETTINGS.train}' --no-cuda --epochs=8 --print-hash "
+            "--checkpoint '%s' --resume || code=$?\n"
+            "echo \"srun: $code\"\n"
+            "[ $code -eq 85 ] && exec scontrol requeue $SLURM_JOB_ID\n"
+            "exit $code\n")
+        hashes = r"rank (\d): parameters ([0-9a-f]{16})"
+        folder = self.hosts.folder
+        _, output = self.train("undisturbed", script % f"{folder}/undisturbed_cp")
+        undisturbed = self.await_text(output, r"srun: \d+")
+        self.assertIn("srun: 0", undisturbed)
+        job, output = self.train("preempted", script % f"{folder}/preempted_cp")
+        self.await_text(output, "epoch 2/8")
+        # With linuxproc the signal reaches each process of the job.
+        run(["scancel", "--signal=USR1", job], **self.variables)
+        text = self.await_text(output, r"srun: \d+", count=2)
+        self.assertEqual(re.findall(r"srun: (\d+)", text), ["85", "0"], text)
+        self.assertEqual(len(re.findall(hashes, undisturbed)), 2, undisturbed)
+        self.assertEqual(sorted(re.findall(hashes, text)[-2:]),
+                         sorted(re.findall(hashes, undisturbed)), text)
+
+
 @unittest.skipUnless(found("mpirun.openmpi"), "Open MPI is not installed")
 class OpenMpiTest(Scheduler, unittest.TestCase):
     def mpirun(self, hosts, count, *command):
@@ -292,6 +344,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ddprun", required=True)
     parser.add_argument("--all-reduce")
+    parser.add_argument("--train", help="the sample")
     parser.add_argument("filters", nargs="*")
     parser.parse_args(namespace=SETTINGS)
     schedulers = (SlurmTest, OpenMpiTest, MpichTest)
