@@ -280,7 +280,7 @@ class SlurmTest(Scheduler, unittest.TestCase):
             self.skipTest("there is no program with LibTorch")
         # The lines of samples/cluster/train.sbatch.
         script = (
-            "#!/bin/sh\ncode=0\n"
+            "#!/bin/sh\nexport OMP_NUM_THREADS=1\ncode=0\n"
             "srun --ntasks-per-node=1 --kill-on-bad-exit=0 "
             f"'{SETTINGS.ddprun}' --on-preempt=USR1:60 --preempt-code=85 "
             f"'{SETTINGS.train}' --no-cuda --epochs=8 --print-hash "
