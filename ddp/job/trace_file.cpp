@@ -18,16 +18,16 @@ namespace {
 
 // "baseTimeNanoseconds" is what LibTorch's own traces call their time 0. The
 // number has the same length in all files.
-constexpr const char* kHead =
+constexpr const char* kTraceHead =
     "{\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":%19" SCNd64
     ",\"traceEvents\":[";
-constexpr const char* kEnd = "\n]}\n";
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kHour = 3600 * kSecond;
+constexpr const char* kTraceEnd = "\n]}\n";
+constexpr int64_t kTraceSecond = 1'000'000'000;
+constexpr int64_t kTraceHour = 3600 * kTraceSecond;
 
-std::string head(int64_t origin) {
+std::string trace_head(int64_t origin) {
   std::array<char, 100> text{};
-  const int size = std::snprintf(text.data(), text.size(), kHead, origin);
+  const int size = std::snprintf(text.data(), text.size(), kTraceHead, origin);
   return {text.data(), static_cast<size_t>(size)};
 }
 
@@ -68,10 +68,10 @@ class LockedFile {
   /// @throws c10::Error if the file is no trace.
   int64_t origin() const {
     int64_t found = 0;
-    const std::string text = read(0, head(0).size());
-    TORCH_CHECK(
-        std::sscanf(text.c_str(), kHead, &found) == 1 && head(found) == text,
-        not_a_trace());
+    const std::string text = read(0, trace_head(0).size());
+    TORCH_CHECK(std::sscanf(text.c_str(), kTraceHead, &found) == 1 &&
+                    trace_head(found) == text,
+                not_a_trace());
     return found;
   }
 
@@ -118,13 +118,15 @@ int64_t TraceFile::begin(int64_t first) const {
   const LockedFile file(path_, O_RDWR | O_CREAT);
   if (file.size() == 0) {
     // Other ranks may have begun earlier.
-    file.write(0, head((first / kSecond) * kSecond - kHour) + kEnd);
+    file.write(0,
+               trace_head((first / kTraceSecond) * kTraceSecond - kTraceHour) +
+                   kTraceEnd);
   }
   return file.origin();
 }
 
 void TraceFile::append(const std::string& items) const {
-  const std::string end = kEnd;
+  const std::string end = kTraceEnd;
   const LockedFile file(path_, O_RDWR);
   file.origin();
   const size_t at = file.size() - end.size();
@@ -133,7 +135,7 @@ void TraceFile::append(const std::string& items) const {
               path_,
               " to be complete, but its end is missing; a rank has ended while "
               "it wrote");
-  const bool is_first = at == head(0).size();
+  const bool is_first = at == trace_head(0).size();
   file.write(at, (is_first ? "\n" : ",\n") + items + end);
 }
 

@@ -64,9 +64,9 @@ class StepTrace {
   std::vector<int64_t> begins_;
 };
 
-thread_local StepTrace* trace = nullptr;
+thread_local StepTrace* current_trace = nullptr;
 
-void warn(const std::exception& error) {
+void warn_of_no_trace(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   TORCH_WARN("rank ",
              rank(),
@@ -75,13 +75,13 @@ void warn(const std::exception& error) {
                                   : error.what());
 }
 
-void start(const void* model, c10::Device device) {
+void start_trace(const void* model, c10::Device device) {
   static std::atomic<bool> was_traced{false};
   // The program's own profiler goes first.
   if (torch::profiler::impl::profilerEnabled() || was_traced.exchange(true)) {
     return;
   }
-  trace = new StepTrace(model, device);
+  current_trace = new StepTrace(model, device);
   // Destroyed at the end of the thread. The thread's data of the profiler live
   // longer, because the profiler created them above.
   struct AtThreadEnd {
@@ -98,31 +98,32 @@ void trace_step(const void* model, c10::Device device) noexcept {
     return;
   }
   try {
-    if (trace == nullptr) {
-      start(model, device);
+    if (current_trace == nullptr) {
+      start_trace(model, device);
     }
-    if (trace == nullptr || trace->model() != model) {
+    if (current_trace == nullptr || current_trace->model() != model) {
       return;
     }
-    if (trace->is_full()) {
+    if (current_trace->is_full()) {
       end_step_trace(model);
     } else {
-      trace->begin_step();
+      current_trace->begin_step();
     }
   } catch (const std::exception& error) {
-    warn(error);
+    warn_of_no_trace(error);
   }
 }
 
 void end_step_trace(const void* model) noexcept {
-  if (trace == nullptr || (model != nullptr && trace->model() != model)) {
+  if (current_trace == nullptr ||
+      (model != nullptr && current_trace->model() != model)) {
     return;
   }
-  const std::unique_ptr<StepTrace> ended(std::exchange(trace, nullptr));
+  const std::unique_ptr<StepTrace> ended(std::exchange(current_trace, nullptr));
   try {
     ended->write(*trace_file());
   } catch (const std::exception& error) {
-    warn(error);
+    warn_of_no_trace(error);
   }
 }
 

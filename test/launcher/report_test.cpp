@@ -238,11 +238,13 @@ TEST_CASE("what ends a job beside its workers is one line") {
   CHECK(text_of(lost) == "ddprun: port 7 is in use\n");
   CHECK(code_of(lost) == 1);
   const WorldBroken broken{WorldBroken::Change::vanished, "node3"};
-  CHECK(text_of(broken) == "ddprun: host node3 vanished\n");
+  CHECK_THAT(text_of(broken),
+             Catch::StartsWith("ddprun: host node3 vanished\n  next: "));
   CHECK(code_of(broken) == 1);
-  CHECK(text_of(WorldBroken{
-            WorldBroken::Change::unreachable, "node3", "silent for 15 s"}) ==
-        "ddprun: host node3 vanished: silent for 15 s\n");
+  CHECK_THAT(
+      text_of(WorldBroken{
+          WorldBroken::Change::unreachable, "node3", "silent for 15 s"}),
+      Catch::StartsWith("ddprun: host node3 vanished: silent for 15 s\n"));
   const TimeIsUp up{std::chrono::milliseconds(1500)};
   CHECK(text_of(up) == "ddprun: stopped, as --time-limit is 1.5 s\n");
   CHECK(code_of(up) == 124);
@@ -295,4 +297,75 @@ TEST_CASE("why a program cannot be executed, and what to do about it") {
                         std::generic_category().message(row.error) + "); ") &&
                    Contains(row.advice));
   }
+}
+
+TEST_CASE("a report ends with the next step, if one fits") {
+  // A line on stderr, and a part of the step.
+  using Row = std::pair<const char*, const char*>;
+  const auto row = GENERATE(values<Row>(
+      {{"RuntimeError: CUDA out of memory. Tried to allocate", "smaller batch"},
+       {"CUDA error: no kernel image is available for execution", "--doctor"},
+       {"CUDA driver version is insufficient for CUDA runtime", "--doctor"},
+       {"no CUDA-capable device is detected", "--doctor"},
+       {"CUDA error: invalid device ordinal", "--doctor"},
+       {"Watchdog caught collective operation timeout: WorkNCCL",
+        "--hang-timeout"},
+       {"NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error",
+        "NCCL_DEBUG=INFO"},
+       {"bind: Address already in use", "--master-port"},
+       {"connect: Connection refused", "on each host"},
+       {"The client socket has timed out after 60000ms", "on each host"},
+       {"connect: No route to host", "on each host"},
+       {"connect: Network is unreachable", "on each host"},
+       {"node1: Name or service not known", "on each host"},
+       {"Temporary failure in name resolution", "on each host"},
+       {"Unable to find address for: eth9", "on each host"},
+       {"train: error while loading shared libraries: libtorch.so", "ldd"},
+       {"open: Too many open files", "ulimit -n"},
+       {"write: No space left on device", "df"},
+       {"fork: Cannot allocate memory", "fewer workers"},
+       {"what(): std::bad_alloc", "fewer workers"}}));
+  auto result = result_of(
+      {exit_of(0, {.code = 1}), exit_of(1, {.signal = SIGTERM}, SIGTERM)},
+      failure_of(exit_of(0, {.code = 1})));
+  const auto last_line = [&result] {
+    const std::string text = make_report(result).text;
+    return text.substr(text.rfind('\n', text.size() - 2) + 1);
+  };
+  result.workers.exits[0].last_lines = {row.first, "a later line"};
+  CHECK_THAT(last_line(),
+             Catch::StartsWith("  next: ") && Contains(row.second));
+  result.workers.exits[0].last_lines = {"ValueError: 3"};
+  CHECK_THAT(last_line(), !Contains("next: "));
+  result.workers.exits[0].error =
+      R"({"message": {"message": ")" + std::string(row.first) + "\"}}";
+  CHECK_THAT(last_line(), Contains("  next: ") && Contains(row.second));
+  // What another worker writes is no cause.
+  result.workers.exits[0].error.clear();
+  result.workers.exits[1].last_lines = {row.first};
+  CHECK_THAT(last_line(), !Contains("next: "));
+}
+
+TEST_CASE("the next step after a failure without words") {
+  const auto text_of_end = [](ExitStatus status, int64_t oom_kills) {
+    auto result =
+        result_of({exit_of(0, status)}, failure_of(exit_of(0, status)));
+    result.workers.oom_kills = oom_kills;
+    return make_report(result).text;
+  };
+  CHECK_THAT(text_of_end({.signal = SIGSEGV}, 0),
+             Contains("next: --output=pty"));
+  CHECK_THAT(text_of_end({.signal = SIGKILL}, 1),
+             Contains("next: fewer workers"));
+  CHECK_THAT(text_of_end({.signal = SIGKILL}, 0), !Contains("next: "));
+  CHECK_THAT(text_of_end({.code = 3}, 0), !Contains("next: "));
+  const auto text_of_cause = [](Cause cause) {
+    return make_report(result_of({}, std::move(cause))).text;
+  };
+  CHECK_THAT(text_of_cause(RendezvousLost{"node0: Name or service not known"}),
+             !Contains("next: "));
+  CHECK_THAT(text_of_cause(WorldBroken{WorldBroken::Change::vanished, "node1"}),
+             Contains("next: ddprun --doctor on each host"));
+  CHECK_THAT(text_of_cause(WorldBroken{WorldBroken::Change::left, "node1"}),
+             !Contains("next: "));
 }

@@ -9,6 +9,7 @@
 #include "launcher/base/signal_names.h"
 #include "launcher/job/report/failure_text.h"
 #include "launcher/job/report/hang_text.h"
+#include "launcher/job/report/next_step.h"
 #include "launcher/job/report/report_json.h"
 #include "launcher/workers/error_file.h"
 
@@ -145,6 +146,9 @@ std::string text_of(WorldBroken::Change change) {
 
 Report make_report(const AttemptResult& result) {
   Report report = describe_result(result);
+  if (report.exit_code != 0) {
+    report.text += next_step(result);
+  }
   report.error = own_error(result, report);
   if (report.exit_code == 0) {
     report.exit_code = result.success_code;

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "launcher/job/report/report.h"
+
+namespace launcher {
+
+/// Pure: returns the last line of a report, which names what to try next, for
+/// example "  next: ddprun --doctor ...\n". Empty if no step fits the failure.
+std::string next_step(const AttemptResult& result);
+
+}  // namespace launcher
