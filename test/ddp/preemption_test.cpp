@@ -230,6 +230,19 @@ TEST_CASE("a rank that polls ignores the signal of --on-preempt",
   CHECK((rank_ends[0].signal != 0 || rank_ends[0].exit_code == 7) == ends);
 }
 
+TEST_CASE("a damaged number of the signal ends no rank", "[preemption]") {
+  const std::string number = GENERATE("x", "", "-1", "99999999999");
+  CAPTURE(number);
+  const TemporaryFolder folder;
+  const auto ends = test::run_rank_processes(1, [&](int) {
+    ::setenv("DDPRUN_STOP_FILE", (folder / "stop").c_str(), 1);
+    ::setenv("DDPRUN_STOP_SIGNAL", number.c_str(), 1);
+    expect(!stop_requested(), "no request");
+  });
+  CHECK(ends[0].error == "");
+  CHECK(ends[0].signal == 0);
+}
+
 TEST_CASE("a stop file says it once something is in it", "[preemption]") {
   const TemporaryFolder folder;
   const std::string path = folder / "stop";

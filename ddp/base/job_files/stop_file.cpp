@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/file_descriptor.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {
@@ -21,11 +21,8 @@ std::atomic<bool> has_asked_for_stops{false};
 /// of a job, not to ddprun alone. Signals by which ddprun ends workers keep
 /// their effect.
 void ignore_stop_signal() noexcept {
-  const auto number =
-      env_integer([](const char* name) { return std::getenv(name); },
-                  env::kStopSignal,
-                  1,
-                  SIGRTMAX);
+  const char* text = std::getenv(env::kStopSignal);
+  const auto number = parse_number<int>(text == nullptr ? "" : text);
   const auto ends_jobs = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   struct sigaction current {};
   if (number &&
