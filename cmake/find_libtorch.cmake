@@ -5,6 +5,16 @@
 # installed, because consumers need it too.
 set(DDP_TORCH_REFUSED "")
 
+# ddp_cudart_of(RESULT LIBRARY): the major version of the libcudart that a
+# libc10_cuda.so loads, or "". In archives its name is libcudart-HASH.so.12.
+function(ddp_cudart_of result library)
+  file(STRINGS "${library}" names REGEX "^libcudart[^/ ]*\\.so\\.[0-9]+")
+  set(${result} "" PARENT_SCOPE)
+  if(names MATCHES "\\.so\\.([0-9]+)")
+    set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  endif()
+endfunction()
+
 # ddp_check_libtorch(ROOT): ends with one sentence where LibTorch's own package
 # would end with other errors, or find no GPU.
 function(ddp_check_libtorch root)
@@ -15,11 +25,8 @@ function(ddp_check_libtorch root)
         "${root}. ROCm is not supported.")
   endif()
   if(EXISTS "${root}/lib/libtorch_cuda.so" AND NOT DDP_CUDA_TOOLKIT)
-    set(version "")
-    file(STRINGS "${root}/lib/libc10_cuda.so" names REGEX "^libcudart[^/ ]*\\.so\\.[0-9]+")
-    if(names MATCHES "\\.so\\.([0-9]+)")
-      set(version " ${CMAKE_MATCH_1}")
-    endif()
+    ddp_cudart_of(version "${root}/lib/libc10_cuda.so")
+    string(REGEX REPLACE "(.+)" " \\1" version "${version}")
     message(
       FATAL_ERROR
         "Expected a CUDA Toolkit${version} for the LibTorch in ${root}, but "
@@ -89,10 +96,8 @@ endif()
 
 # ddp_cuda_of_libtorch(MAJOR PROBLEM): sets MAJOR to CUDA's major version of the
 # LibTorch that was found ("none" without CUDA), and PROBLEM to the reason why
-# the CUDA Toolkit does not match, or to "". The version is that of the
-# libcudart that libc10_cuda.so loads; in archives its name is
-# libcudart-HASH.so.12. A LibTorch with a static libcudart names none and is
-# assumed to match the toolkit.
+# the CUDA Toolkit does not match, or to "". A LibTorch with a static libcudart
+# names no version and is assumed to match the toolkit.
 function(ddp_cuda_of_libtorch major problem)
   set(${problem} "" PARENT_SCOPE)
   if(NOT TARGET torch_cuda)
@@ -100,12 +105,11 @@ function(ddp_cuda_of_libtorch major problem)
     return()
   endif()
   get_target_property(library c10_cuda LOCATION)
-  file(STRINGS "${library}" names REGEX "^libcudart[^/ ]*\\.so\\.[0-9]+")
-  if(NOT names MATCHES "\\.so\\.([0-9]+)")
+  ddp_cudart_of(loaded "${library}")
+  if(NOT loaded)
     set(${major} "${CUDAToolkit_VERSION_MAJOR}" PARENT_SCOPE)
     return()
   endif()
-  set(loaded "${CMAKE_MATCH_1}")
   set(${major} "${loaded}" PARENT_SCOPE)
   if(CUDAToolkit_VERSION_MAJOR AND NOT CUDAToolkit_VERSION_MAJOR STREQUAL loaded)
     set(${problem}

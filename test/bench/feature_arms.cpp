@@ -82,22 +82,28 @@ std::unique_ptr<Arm> autocast_arm(const Workload& workload,
   });
 }
 
-/// An arm with optimizer steps during the backward pass.
-class InBackwardArm : public Arm {
+/// A wrapped chain with LibTorch's SGD, for arms that order the parts of a step
+/// by themselves.
+class WrappedChainArm : public Arm {
  public:
-  InBackwardArm(const Workload& workload, const Group& group)
+  using MakeExchange =
+      std::function<std::shared_ptr<Exchange>(torch::optim::SGD& optimizer)>;
+
+  WrappedChainArm(const Workload& workload,
+                  const Group& group,
+                  const MakeExchange& make_exchange)
       : net_(workload),
         data_(input(workload)),
         target_(target(workload)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
         model_(net_,
                DistributedDataParallelOptions().process_group(group).exchange(
-                   std::make_shared<StepInBackward>(optimizer_, group))) {}
+                   make_exchange(optimizer_))) {}
 
-  void step() override {
-    torch::mse_loss(model_->forward(data_), target_).backward();
-    optimizer_.zero_grad();
-  }
+ protected:
+  void pass() { torch::mse_loss(model_->forward(data_), target_).backward(); }
+  torch::optim::SGD& optimizer() { return optimizer_; }
+  DistributedDataParallel<Chain>& model() { return model_; }
 
  private:
   Chain net_;
@@ -106,33 +112,39 @@ class InBackwardArm : public Arm {
   DistributedDataParallel<Chain> model_;
 };
 
+/// An arm with optimizer steps during the backward pass.
+class InBackwardArm : public WrappedChainArm {
+ public:
+  InBackwardArm(const Workload& workload, const Group& group)
+      : WrappedChainArm(workload, group, [&](torch::optim::SGD& optimizer) {
+          return std::make_shared<StepInBackward>(optimizer, group);
+        }) {}
+
+  void step() override {
+    pass();
+    optimizer().zero_grad();
+  }
+};
+
 /// An arm that averages gradients in each fourth step only, which also updates
 /// the parameters.
-class AccumulatingArm : public Arm {
+class AccumulatingArm : public WrappedChainArm {
  public:
   AccumulatingArm(const Workload& workload, const Group& group)
-      : net_(workload),
-        data_(input(workload)),
-        target_(target(workload)),
-        optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
-        model_(net_, DistributedDataParallelOptions().process_group(group)) {}
+      : WrappedChainArm(
+            workload, group, [](torch::optim::SGD&) { return nullptr; }) {}
 
   void step() override {
     if (++steps_ % 4 != 0) {
-      const NoSyncGuard no_sync(*model_);
-      torch::mse_loss(model_->forward(data_), target_).backward();
-      return;
+      const NoSyncGuard no_sync(*model());
+      return pass();
     }
-    torch::mse_loss(model_->forward(data_), target_).backward();
-    optimizer_.step();
-    optimizer_.zero_grad();
+    pass();
+    optimizer().step();
+    optimizer().zero_grad();
   }
 
  private:
-  Chain net_;
-  torch::Tensor data_, target_;
-  torch::optim::SGD optimizer_;
-  DistributedDataParallel<Chain> model_;
   int64_t steps_ = 0;
 };
 

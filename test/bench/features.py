@@ -25,8 +25,9 @@ TITLES = {
 }
 # The baseline of features that are not compared to the plain wrapper.
 WITHOUT = {"sync_batch_norm": "batch_norm", "own_buffers": "batch_norm"}
-# Steps per block: some tenths of a second, a multiple of eight for average8.
-STEPS = {"mlp": 8, "small": 8}
+# Steps per block: some tenths of a second or more, a multiple of the steps of
+# accumulate4 and average8.
+STEPS = 8
 
 
 def report(model, times):
@@ -36,8 +37,7 @@ def report(model, times):
                 format_ratio([a / b for a, b in zip(times[arm], times[other])])]
 
     print_table(
-        f"A step, {MODELS[model]}: 2 ranks, "
-        f"{len(times['ours'])} rounds",
+        f"A step, {MODELS[model]}: 2 ranks, {len(times['ours'])} rounds",
         ["feature", "ms a step", "without it", "ratio"],
         [row(arm) for arm in TITLES])
 
@@ -52,7 +52,7 @@ def main():
         ranks = Ranks([f"{arguments.build}/bench_steps", model])
         arms = dict.fromkeys(["ours", *TITLES, *WITHOUT.values()])
         report(model, measure({arm: (ranks, arm) for arm in arms},
-                              arguments.rounds, STEPS[model]))
+                              arguments.rounds, STEPS))
 
 
 if __name__ == "__main__":

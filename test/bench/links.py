@@ -14,6 +14,7 @@ import sys
 
 import numpy
 
+import features
 from steps import Ranks, measure
 from tables import format_ratio, format_time, print_table
 
@@ -66,8 +67,7 @@ def compare_sizes(ranks, model, gigabits, rounds):
 
 
 def compare_features(ranks, arms, model, gigabits, rounds):
-    # A multiple of the steps of accumulate4 and average8.
-    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, 8)
+    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, features.STEPS)
     print_table(
         f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds",
         ["arm", "ms a step", "ratio to ours"],

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/cluster/schedulers.h"
 
 namespace ddp::detail {
@@ -64,18 +65,15 @@ std::optional<ClusterTask> read_pod(const EnvReader& reader) {
 }
 
 std::string unread_task(const EnvReader& reader) {
-  const auto text = [&reader](const char* name) {
-    const char* value = reader(name);
-    return std::string(value == nullptr ? "" : value);
-  };
   for (const char* name : {"PMIX_RANK", "JOB_COMPLETION_INDEX"}) {
-    if (!text(name).empty()) {
-      return name + ("=" + text(name));
+    if (const auto text = env_text(reader, name); !text.empty()) {
+      return name + ("=" + text);
     }
   }
   for (const char* name : {"PMI_SIZE", "PET_NNODES"}) {
-    if (!text(name).empty() && text(name) != "1" && text(name) != "1:1") {
-      return name + ("=" + text(name));
+    const auto text = env_text(reader, name);
+    if (!text.empty() && text != "1" && text != "1:1") {
+      return name + ("=" + text);
     }
   }
   return "";

@@ -11,9 +11,8 @@
 namespace ddp::detail {
 
 /// One of the programs that `srun`, `mpirun`, `flux` or Kubernetes has started
-/// as one job. A task is a rank under `srun ./train`, and a host under `srun
-/// ddprun
-/// ./train`.
+/// as one job. A task is a rank under `srun ./train`, and a host under
+/// `srun ddprun ./train`.
 struct ClusterTask {
   std::string scheduler;  ///< name for messages: "Slurm"
   std::string job_id;     ///< the same for all tasks; "": unknown

@@ -38,4 +38,9 @@ int require_env_integer(const EnvReader& reader,
   return *value;
 }
 
+std::string env_text(const EnvReader& reader, const char* name) {
+  const char* text = reader(name);
+  return text == nullptr ? "" : text;
+}
+
 }  // namespace ddp::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "ddp/base/cluster/worker_env.h"
 
@@ -24,5 +25,8 @@ int require_env_integer(const EnvReader& reader,
                         const char* name,
                         int least,
                         int most);
+
+/// Returns the value of a variable, or "" if it is not set.
+std::string env_text(const EnvReader& reader, const char* name);
 
 }  // namespace ddp::detail

@@ -20,8 +20,7 @@ std::optional<ClusterTask> flux_task(const EnvReader& reader) {
   // Flux does not report the tasks of each host. It spreads them evenly.
   task.local_count = (task.count + task.host_count - 1) / task.host_count;
   task.host_rank = task.rank / task.local_count;
-  const char* job = reader("FLUX_JOB_ID");
-  task.job_id = job == nullptr ? "" : job;
+  task.job_id = env_text(reader, "FLUX_JOB_ID");
   return task;
 }
 

@@ -51,8 +51,7 @@ void read_place(ClusterTask& task,
   task.local_count =
       require_env_integer(reader, names.local_count, 1, kMostRanks);
   guess_hosts(task);
-  const char* job = reader(names.job);
-  task.job_id = job == nullptr ? "" : job;
+  task.job_id = env_text(reader, names.job);
   task.master_addr = first_host_of_allocation(reader);
 }
 

@@ -47,11 +47,6 @@ auto require_expanded(const EnvReader& reader,
   return expanded(name, text, expand);
 }
 
-std::string text_of(const EnvReader& reader, const char* name) {
-  const char* text = reader(name);
-  return text == nullptr ? "" : text;
-}
-
 void place_among_hosts(const EnvReader& reader, ClusterTask& task) {
   // Not SLURM_LAUNCH_NODE_IPADDR: srun may run on a login node.
   const auto hosts =
@@ -81,8 +76,8 @@ std::optional<ClusterTask> slurm_task(const EnvReader& reader) {
   ClusterTask task;
   task.scheduler = "Slurm";
   task.one_per_host_command = "srun --ntasks-per-node=1";
-  task.job_id =
-      text_of(reader, "SLURM_JOB_ID") + "." + text_of(reader, "SLURM_STEP_ID");
+  task.job_id = env_text(reader, "SLURM_JOB_ID") + "." +
+                env_text(reader, "SLURM_STEP_ID");
   task.rank = require_env_integer(reader, "SLURM_PROCID", 0, kMostRanks);
   task.count =
       require_env_integer(reader, "SLURM_STEP_NUM_TASKS", 1, kMostRanks);

@@ -17,8 +17,11 @@ constexpr std::string_view kDoctorOfGpus =
     "ddprun --doctor with this command line compares GPUs, driver, CUDA and "
     "LibTorch";
 
-/// A text in what the first failed worker wrote, and the step that helps. The
-/// first row that fits wins.
+constexpr std::string_view kMoreMemory =
+    "fewer workers on this host, or more memory for the job";
+
+/// A text of the first failed worker, and the step that helps. The first row
+/// that fits wins.
 struct Row {
   std::string_view text;
   std::string_view step;
@@ -34,8 +37,7 @@ constexpr Row kRows[] = {
     {"invalid device ordinal", kDoctorOfGpus},
     {"collective operation timeout",
      "--hang-timeout=SECONDS ends such a job earlier, and shows where each "
-     "rank "
-     "waits"},
+     "rank waits"},
     {"NCCL error",
      "ddprun --doctor with this command line checks GPUs, NCCL and the paths "
      "between hosts; NCCL_DEBUG=INFO shows NCCL's own messages"},
@@ -51,21 +53,18 @@ constexpr Row kRows[] = {
     {"Unable to find address for", kDoctorOfHosts},
     {"error while loading shared libraries",
      "ldd PROGRAM shows the libraries that are missing; LD_LIBRARY_PATH, or "
-     "the "
-     "RUNPATH of the program, names their folders"},
+     "the RUNPATH of the program, names their folders"},
     {"Too many open files",
      "ulimit -n in the shell that starts ddprun raises the limit; ddprun "
      "--doctor names the number that the job needs"},
     {"No space left on device",
      "df shows the file system that is full; --log-dir and TMPDIR choose "
      "another one"},
-    {"Cannot allocate memory",
-     "fewer workers on this host, or more memory for the job"},
-    {"std::bad_alloc",
-     "fewer workers on this host, or more memory for the job"},
+    {"Cannot allocate memory", kMoreMemory},
+    {"std::bad_alloc", kMoreMemory},
 };
 
-/// Returns what the worker wrote about its failure.
+/// Returns the message and the last lines of a worker.
 std::string words_of(const WorkerExit& exit) {
   std::string words = message_of_error_file(exit.error);
   for (const std::string& line : exit.last_lines) {
@@ -74,22 +73,16 @@ std::string words_of(const WorkerExit& exit) {
   return words;
 }
 
-std::string_view step_for(const std::string& words) {
+std::string_view step_after(const WorkerExit& exit,
+                            const WorkersResult& workers) {
+  const std::string words = words_of(exit);
   for (const Row& row : kRows) {
     if (words.find(row.text) != std::string::npos) {
       return row.step;
     }
   }
-  return "";
-}
-
-std::string_view step_after(const WorkerExit& exit,
-                            const WorkersResult& workers) {
-  if (const auto step = step_for(words_of(exit)); !step.empty()) {
-    return step;
-  }
   if (workers.oom_kills > 0) {
-    return "fewer workers on this host, or more memory for the job";
+    return kMoreMemory;
   }
   if (exit.status.signal != 0 && exit.status.signal != SIGKILL &&
       exit.last_lines.empty()) {

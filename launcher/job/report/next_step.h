@@ -6,7 +6,7 @@
 
 namespace launcher {
 
-/// Pure: returns the last line of a report, which names what to try next, for
+/// Pure: returns the last line of a report, which names the next step, for
 /// example "  next: ddprun --doctor ...\n". Empty if no step fits the failure.
 std::string next_step(const AttemptResult& result);
 
