@@ -16,7 +16,6 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/caller_settings.h"
 #include "launcher/net/address.h"
-#include "launcher/net/name_answer.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
 #include "launcher/workers/progress/progress_folder.h"
@@ -178,29 +177,31 @@ int launch(const Job& job) {
 std::string dry_run(const Job& job) {
   const RendezvousConfig& config = job.options.rendezvous;
   const Endpoint* store = given_store(config);
-  if (store == nullptr) {
-    throw UsageError(
-        "--dry-run: expected static hosts, but got "
-        "--rdzv-backend=" +
-        backend_name(config) + ": their ranks are known when they have met");
-  }
-  require_resolvable(store->host);
+  const int hosts = host_count(config);
   RendezvousAnswer answer;
   const auto rendezvous = make_uncoordinated_rendezvous(
-      {.master = *store,
+      {.master = store != nullptr ? *store : Endpoint{job.host_name, 0},
        .host_rank = host_rank(config).value_or(0),
-       .host_count = host_count(config)},
+       .host_count = hosts},
       [&](const RendezvousAnswer& given) { answer = given; });
   rendezvous->join({.worker_count = job.worker_count});
   if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {
     throw LaunchError(kExitFailure, lost->text);
   }
   const World world = std::get<WorldFormed>(answer).world;
-  return describe(
-      make_plan(job,
-                {world,
-                 attempt_directory(run_directory_pattern(job), world),
-                 temporary_folder_pattern(job)}));
+  std::string text;
+  if (store == nullptr && hosts > 1) {
+    text = "# --rdzv-backend=" + backend_name(config) +
+           " assigns ranks and MASTER_ADDR when the hosts meet. These are of "
+           "host " +
+           std::to_string(world.host_rank) + " of " + std::to_string(hosts) +
+           ".\n";
+  }
+  return text + describe(make_plan(
+                    job,
+                    {world,
+                     attempt_directory(run_directory_pattern(job), world),
+                     temporary_folder_pattern(job)}));
 }
 
 std::string make_run_id() {

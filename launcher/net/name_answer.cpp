@@ -110,13 +110,4 @@ std::string problem_text(const std::string& host, const NameAnswer& answer) {
          ::gai_strerror(answer.error == 0 ? EAI_NODATA : answer.error) + ")";
 }
 
-void require_resolvable(const std::string& host) {
-  const NameAnswer answer = ask_name_service(host);
-  if (judge(host, answer, false) != NameVerdict::found) {
-    throw LaunchError(kExitFailure,
-                      problem_text(host, answer) +
-                          "; check --master-addr, or give an IP address");
-  }
-}
-
 }  // namespace launcher

@@ -43,10 +43,4 @@ bool can_be_host_name(const std::string& host);
 /// Text "host name node7 cannot be resolved (Name or service not known)".
 std::string problem_text(const std::string& host, const NameAnswer& answer);
 
-/// Checks that a host name resolves, so that a wrong name is an error now and
-/// not a time-out of every worker later.
-///
-/// @throws LaunchError when it does not
-void require_resolvable(const std::string& host);
-
 }  // namespace launcher

@@ -103,12 +103,30 @@ TEST_CASE("the last failure ends the job on all static hosts") {
   CHECK_THAT(result.err, Contains("rank 1 failed first"));
 }
 
-TEST_CASE("a dry run of static hosts meets nobody") {
-  const StaticPlace place;
-  const Result result =
-      run_ddprun(place.arguments(1, {"--dry-run", "true"}), kSecret);
-  CHECK(result.code() == 0);
-  CHECK_THAT(result.out, Contains("WORLD_SIZE=2"));
+TEST_CASE("a dry run meets nobody and resolves no name") {
+  const Result fixed = run_ddprun({"--nnodes=2",
+                                   "--node-rank=1",
+                                   "--master-addr=no-such-host.invalid",
+                                   "--dry-run",
+                                   "true"});
+  CAPTURE(fixed.err);
+  CHECK(fixed.code() == 0);
+  CHECK_THAT(fixed.out,
+             Contains("WORLD_SIZE=2") && Contains("RANK=1") &&
+                 Contains("MASTER_ADDR=no-such-host.invalid") &&
+                 !Contains("when the hosts meet"));
+  const Result agreed = run_ddprun({"--nnodes=3",
+                                    "--nproc-per-node=2",
+                                    "--rdzv-backend=c10d",
+                                    "--rdzv-endpoint=no-such-host.invalid",
+                                    "--dry-run",
+                                    "true"});
+  CAPTURE(agreed.err);
+  CHECK(agreed.code() == 0);
+  CHECK_THAT(agreed.out,
+             Contains("# --rdzv-backend=c10d assigns") &&
+                 Contains("host 0 of 3") && Contains("WORLD_SIZE=6") &&
+                 Contains("# rank 1, local rank 1"));
 }
 
 TEST_CASE("a static host starts nothing where only a store answers") {
