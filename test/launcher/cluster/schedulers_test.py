@@ -348,8 +348,12 @@ def main():
     parser.add_argument("filters", nargs="*")
     parser.parse_args(namespace=SETTINGS)
     schedulers = (SlurmTest, OpenMpiTest, MpichTest)
-    if all(getattr(each, "__unittest_skip__", False) for each in schedulers):
-        print("skipped: none of Slurm, Open MPI and MPICH is installed")
+    missing = [each for each in schedulers
+               if getattr(each, "__unittest_skip__", False)]
+    for each in missing:
+        print(f"skipped: {each.__unittest_skip_why__}, see ./scripts/test "
+              "--schedulers", flush=True)
+    if len(missing) == len(schedulers):
         return SKIPPED
     if not sandbox.enter():
         print("skipped: no rights for namespaces")
