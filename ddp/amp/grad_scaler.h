@@ -49,11 +49,11 @@ struct GradScalerOptions {
 /// State of a `GradScaler` in a checkpoint: the entries of Python's
 /// `scaler.state_dict()`.
 struct GradScalerState {
-  double scale = 65536;
-  double growth_factor = 2;
-  double backoff_factor = 0.5;
-  int64_t growth_interval = 2000;
-  int64_t growth_tracker = 0;  ///< good steps since the last change
+  double scale = 65536;            ///< current scale
+  double growth_factor = 2;        ///< `GradScalerOptions::growth_factor`
+  double backoff_factor = 0.5;     ///< `GradScalerOptions::backoff_factor`
+  int64_t growth_interval = 2000;  ///< `GradScalerOptions::growth_interval`
+  int64_t growth_tracker = 0;      ///< good steps since the last change
 };
 
 /// Prevents gradients of half precision from becoming zero: multiplies the loss
@@ -105,6 +105,7 @@ class GradScaler : public Joinable {
   /// @throws c10::Error for an undefined output, or while a `Join` runs that
   ///   does not contain this scaler.
   at::Tensor scale(const at::Tensor& output);
+  /// As above, for a list of outputs.
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
   /// Divides the gradients of the optimizer's parameters by the scale, in
@@ -143,22 +144,30 @@ class GradScaler : public Joinable {
   ///   and require no gradient, and its value is not checked.
   /// @throws c10::Error before the first `scale()`, or for an invalid value.
   void update(double new_scale);
+  /// As above, with a scale in a tensor.
   void update(const at::Tensor& new_scale);
 
   /// Returns the current scale; 1 if the scaler is disabled. Waits for the
   /// device.
   double get_scale() const;
 
+  /// Returns the factor by which the scale grows.
   double get_growth_factor() const { return growth_factor_; }
+  /// Returns the factor of the scale after a skipped step.
   double get_backoff_factor() const { return backoff_factor_; }
+  /// Returns the number of steps after which the scale grows.
   int64_t get_growth_interval() const { return growth_interval_; }
+  /// Sets the factor by which the scale grows.
   /// @throws c10::Error as the constructor.
   void set_growth_factor(double factor);
+  /// Sets the factor of the scale after a skipped step.
+  /// @throws c10::Error as the constructor.
   void set_backoff_factor(double factor);
   /// Sets the interval. If it has already passed since the last change, the
   /// scale grows after the next successful step.
   /// @throws c10::Error as the constructor.
   void set_growth_interval(int64_t interval);
+  /// Returns `GradScalerOptions::enabled`.
   bool is_enabled() const { return enabled_; }
 
   /// Returns the state to save, after an `update()`; std::nullopt if the scaler

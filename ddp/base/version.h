@@ -5,7 +5,9 @@
 /// with each change after which programs must be compiled again;
 /// docs/compatibility.md has the rules.
 #define DDP_VERSION_MAJOR 0
+/// The second number of the version.
 #define DDP_VERSION_MINOR 1
+/// The third number of the version.
 #define DDP_VERSION_PATCH 0
 
 /// One number: 1000000 * major + 1000 * minor + patch.

@@ -102,6 +102,7 @@ class Checkpoint {
   ///   DistributedDataParallel: the file is the same.
   /// @throws c10::Error if `model` is null.
   explicit Checkpoint(std::shared_ptr<torch::nn::Module> model);
+  /// As above, for a module holder.
   template <class Impl>
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
@@ -113,14 +114,18 @@ class Checkpoint {
   /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
   ///   "rng" or "format_version", or if the module is null.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
+  /// Adds a model by its holder.
   template <class Impl>
   Checkpoint& add(std::string name,
                   const torch::nn::ModuleHolder<Impl>& module) {
     return add(std::move(name),
                std::shared_ptr<torch::nn::Module>(module.ptr()));
   }
+  /// Adds an optimizer; see `optimizer` for the supported classes.
   Checkpoint& add(std::string name, torch::optim::Optimizer& optimizer);
+  /// Adds a sampler.
   Checkpoint& add(std::string name, DistributedSampler sampler);
+  /// Adds a scaler.
   Checkpoint& add(std::string name, GradScaler& scaler);
   /// Adds an averager: its number of steps, and its outer parameters and
   /// momentum. Do not add the averager of a `PostLocalSGDOptimizer`, which is
@@ -141,15 +146,19 @@ class Checkpoint {
   Checkpoint& add(const std::string& name,
                   bool& variable,
                   CheckpointScope scope = CheckpointScope::common);
+  /// As above, for an integer.
   Checkpoint& add(const std::string& name,
                   int64_t& variable,
                   CheckpointScope scope = CheckpointScope::common);
+  /// As above, for a floating-point number.
   Checkpoint& add(const std::string& name,
                   double& variable,
                   CheckpointScope scope = CheckpointScope::common);
+  /// As above, for a text.
   Checkpoint& add(const std::string& name,
                   std::string& variable,
                   CheckpointScope scope = CheckpointScope::common);
+  /// As above, for a tensor.
   Checkpoint& add(const std::string& name,
                   torch::Tensor& variable,
                   CheckpointScope scope = CheckpointScope::common);

@@ -45,9 +45,9 @@ struct SamplerState {
   /// Number of leading places that the ranks together have done; 0 between
   /// passes, unless a restored pass has not been continued yet.
   int64_t position = 0;
-  int64_t dataset_size = 0;
-  uint64_t seed = 0;
-  bool shuffle = true;
+  int64_t dataset_size = 0;  ///< number of examples
+  uint64_t seed = 0;         ///< seed of the order
+  bool shuffle = true;       ///< whether each epoch has an order of its own
   /// Places above `position` that are done as well, ascending. Not empty if the
   /// ranks have done different numbers of examples.
   std::vector<int64_t> ahead;
@@ -55,7 +55,7 @@ struct SamplerState {
 
 /// Progress of one rank in its pass.
 struct SamplerProgress {
-  size_t rank = 0;
+  size_t rank = 0;  ///< rank of this progress
   /// Indices that this rank has done since this process began the pass; indices
   /// before a restore do not count.
   size_t done = 0;
@@ -129,6 +129,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// trained on since this process began the pass. More than the drawn indices
   /// count as all of them.
   SamplerState state() const;
+  /// As above, from the number of trained examples.
   SamplerState state(size_t trained) const;
 
   /// Returns the progress of this rank, for `state`.
@@ -154,6 +155,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Save and load the state in LibTorch's archives. `load` also throws as
   /// `load_state`.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// Loads the state, as above.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

@@ -36,6 +36,7 @@ struct GradientBucket {
   /// The parameters of these gradients, in the order of the payload.
   c10::ArrayRef<NamedParameter> parameters;
 
+  /// Returns true for the last bucket of the plan.
   bool is_last() const { return index + 1 == count; }
 
   /// Returns the gradient of each parameter: tensors in the payload's memory

@@ -58,6 +58,7 @@ class ForwardingExchange : public Exchange {
   }
 
  protected:
+  /// Returns the inner exchange.
   Exchange& inner() const { return *inner_; }
 
  private:

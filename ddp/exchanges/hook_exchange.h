@@ -56,7 +56,9 @@ namespace ddp {
 /// `Exchange::start`.
 class HookExchange : public Exchange {
  public:
+  /// A future of LibTorch.
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+  /// A running collective.
   using Work = c10::intrusive_ptr<c10d::Work>;
   /// Result of a hook, one of three:
   /// - a work, after which the payload holds the result;
@@ -68,6 +70,7 @@ class HookExchange : public Exchange {
   /// A tensor other than the payload is copied into the payload, and must have
   /// its sizes, dtype, device and layout.
   using Result = std::variant<Work, Future, at::Tensor>;
+  /// Function that starts the exchange of a bucket.
   using Hook = std::function<Result(const GradientBucket&)>;
 
   /// @throws c10::Error if the function is empty.

@@ -49,8 +49,8 @@ struct PowerSGDOptions {
 
 /// Numbers of elements before and after compression, over all passes.
 struct PowerSGDStatistics {
-  int64_t numel_before = 0;
-  int64_t numel_after = 0;
+  int64_t numel_before = 0;  ///< elements of gradients
+  int64_t numel_after = 0;   ///< elements sent
 
   /// Returns numel_before / numel_after; 0 before the first pass.
   double compression_rate() const {

@@ -22,6 +22,7 @@ struct JoinOptions;
 struct JoinTurn {
   std::vector<int> live;  ///< ranks that still have inputs, ascending
   int divisor = 1;        ///< number of ranks in a mean
+  /// Returns the highest rank that still has inputs.
   int last_live() const { return live.back(); }
 };
 
@@ -185,6 +186,7 @@ class Join {
   ///   inputs; without a function if `step_outside` was called.
   void finish(const std::function<void()>& after_turn = {});
 
+  /// Returns the options of this Join.
   const JoinOptions& options() const { return options_; }
   /// The ranks of this Join; null if there are no other ranks, with
   /// enable(false), or after `finish`.

@@ -23,8 +23,8 @@ struct SpawnOptions {
 /// The failure of a rank: it threw, exited with a code other than 0, or was
 /// ended by a signal.
 struct RankFailure {
-  int rank = 0;
-  pid_t pid = 0;
+  int rank = 0;       ///< rank that failed
+  pid_t pid = 0;      ///< its process
   int exit_code = 0;  ///< 1 if it threw; 0 if a signal ended it
   int signal = 0;     ///< 0 if no signal ended it
   /// Text of the exception that left the function, or std::nullopt.
@@ -43,9 +43,12 @@ std::string describe(const RankFailure& failure);
 /// `describe(failure())`.
 class SpawnError : public c10::Error {
  public:
+  /// Creates the error for a failure.
   explicit SpawnError(RankFailure failure);
 
+  /// Returns the failure of the rank that failed first.
   const RankFailure& failure() const { return failure_; }
+  /// Returns the rank that failed first.
   int rank() const { return failure_.rank; }
 
  private:
@@ -113,7 +116,9 @@ class SpawnContext {
                         const SpawnOptions& options = {});
   /// Ends the ranks that still run with SIGKILL.
   ~SpawnContext();
+  /// Takes over the ranks of another object.
   SpawnContext(SpawnContext&&) noexcept;
+  /// As above. Ranks of this object that still run end with SIGKILL.
   SpawnContext& operator=(SpawnContext&&) noexcept;
 
   /// Waits until all ranks have ended, at most `timeout`. Returns true if they

@@ -14,7 +14,7 @@ namespace ddp {
 /// the wire depend on the algorithm: a ring all-reduce over p ranks sends
 /// 2(p-1)/p of them from each rank.
 struct Traffic {
-  int64_t all_reduce = 0;
+  int64_t all_reduce = 0;      ///< tensors to combine
   int64_t broadcast = 0;       ///< on receiving ranks, too
   int64_t all_gather = 0;      ///< this rank's part
   int64_t reduce_scatter = 0;  ///< all parts
@@ -47,27 +47,35 @@ class CountingBackend : public detail::ForwardingBackend {
   /// Returns the bytes since the last call and resets the counts.
   Traffic take();
 
+  /// Counts as `Traffic::all_reduce` and forwards.
   Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override;
+  /// Counts as `Traffic::broadcast` and forwards.
   Work broadcast(Tensors& tensors,
                  const c10d::BroadcastOptions& options) override;
+  /// Counts as `Traffic::all_gather` and forwards.
   Work allgather(TensorLists& outputs,
                  Tensors& inputs,
                  const c10d::AllgatherOptions& options) override;
+  /// Counts as `Traffic::all_gather` and forwards.
   Work _allgather_base(at::Tensor& output,
                        at::Tensor& input,
                        const c10d::AllgatherOptions& options) override;
+  /// Counts as `Traffic::reduce_scatter` and forwards.
   Work reduce_scatter(Tensors& outputs,
                       TensorLists& inputs,
                       const c10d::ReduceScatterOptions& options) override;
+  /// Counts as `Traffic::reduce_scatter` and forwards.
   Work _reduce_scatter_base(at::Tensor& output,
                             at::Tensor& input,
                             const c10d::ReduceScatterOptions& options) override;
+  /// Counts as `Traffic::all_to_all` and forwards.
   Work alltoall_base(at::Tensor& output,
                      at::Tensor& input,
                      std::vector<int64_t>& output_sizes,
                      std::vector<int64_t>& input_sizes,
                      const c10d::AllToAllOptions& options) override;
+  /// Counts as `Traffic::sent` and forwards.
   Work send(Tensors& tensors, int to, int tag) override;
 
  private:

@@ -31,11 +31,13 @@ class ScriptModuleImpl : public torch::nn::Module {
   /// Returns the TorchScript module: for its other methods, its attributes, and
   /// to save it for inference.
   const torch::jit::Module& script() const { return script_; }
+  /// As above, for changes.
   torch::jit::Module& script() { return script_; }
 
   /// Sets the mode of this module, of the script and of its submodules.
   void train(bool on = true) override;
 
+  /// Prints the name of the class and of the script's type.
   void pretty_print(std::ostream& stream) const override;
 
  private:
@@ -70,6 +72,7 @@ class ScriptModuleImpl : public torch::nn::Module {
 class ScriptModule : public torch::nn::ModuleHolder<ScriptModuleImpl> {
  public:
   using torch::nn::ModuleHolder<ScriptModuleImpl>::ModuleHolder;
+  /// The class behind this holder.
   using Impl = ScriptModuleImpl;
 
   /// Calls `forward`. Replaces the operator of ModuleHolder, which does not

@@ -16,6 +16,7 @@ namespace ddp {
 class SyncBatchNormImpl
     : public torch::nn::BatchNormImplBase<0, SyncBatchNormImpl> {
  public:
+  /// A process group.
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
   /// @param options  as torch::nn::BatchNorm; converts from a number of
@@ -51,9 +52,12 @@ class SyncBatchNormImpl
   /// Called by `DistributedDataParallel`.
   void follow_process_group(const Group& group);
 
+  /// Prints the name of the class and the options.
   void pretty_print(std::ostream& stream) const override;
 
  protected:
+  /// Checks the number of dimensions.
+  /// @throws c10::Error for fewer than two dimensions.
   void _check_input_dim(const torch::Tensor& input) override;
 
  private:

@@ -60,6 +60,7 @@ class FusedSGD : public torch::optim::SGD {
 class FusedAdam : public torch::optim::Adam {
  public:
   using Adam::Adam;
+  /// As `FusedSGD::step`.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
  private:
@@ -70,6 +71,7 @@ class FusedAdam : public torch::optim::Adam {
 class FusedAdamW : public torch::optim::AdamW {
  public:
   using AdamW::AdamW;
+  /// As `FusedSGD::step`.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
  private:

@@ -172,6 +172,7 @@ class ModelAverager {
   /// @throws c10::Error if the file lacks these entries or has outer parameters
   ///   of other shapes.
   void save(torch::serialize::OutputArchive& archive) const;
+  /// Loads the state, as above.
   void load(torch::serialize::InputArchive& archive);
 
  private:

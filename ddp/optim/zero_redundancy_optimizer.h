@@ -45,6 +45,7 @@ enum class ZeroPartition {
 ///           ddp::ZeroPartition::bucket));
 /// @endcode
 struct ZeroRedundancyOptimizerOptions {
+  /// @param process_group  the ranks; null for all ranks.
   ZeroRedundancyOptimizerOptions(  // NOLINT
       c10::intrusive_ptr<c10d::Backend> process_group = nullptr)
       : process_group_(std::move(process_group)) {}
@@ -116,6 +117,7 @@ struct ZeroRedundancyOptimizerOptions {
 class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
                                 public Joinable {
  public:
+  /// Parameters and their options, by group.
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   /// Creates the optimizer over some of the parameters, always of one class and
   /// with the same defaults. The constructor, `consolidate`, `make_whole` and
@@ -136,6 +138,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
+  /// As above, for groups with options of their own.
   ZeroRedundancyOptimizer(const Groups& groups,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
@@ -193,6 +196,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @throws c10::Error always: save the result of `consolidate`, load by
   ///   `take`.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// Throws, as `save`.
   void load(torch::serialize::InputArchive& archive) override;
 
   /// The functions of `Joinable`.

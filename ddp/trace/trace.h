@@ -42,9 +42,10 @@ namespace ddp {
 
 /// The time from `begin` up to `end`, in nanoseconds of the host's clock.
 struct TimeSpan {
-  int64_t begin;
-  int64_t end;
+  int64_t begin;  ///< start
+  int64_t end;    ///< first nanosecond after the span
 
+  /// Returns the length in nanoseconds.
   int64_t length() const { return end - begin; }
 };
 
@@ -62,15 +63,16 @@ int64_t total_length(const TimeSpans& spans);
 
 /// One event of the profiler.
 struct TraceEvent {
+  /// The kinds of events.
   enum class Kind {
     scope,          ///< scope named by RECORD_USER_SCOPE
     compute,        ///< backward function (CPU) or kernel (GPU)
     communication,  ///< a running collective
     other,          ///< operator, copy or CUDA runtime call
   };
-  Kind kind;
-  std::string name;
-  TimeSpan span;
+  Kind kind;             ///< kind of the event
+  std::string name;      ///< name in the profiler
+  TimeSpan span;         ///< time of the event
   int64_t elements = 0;  ///< of an all-reduce; 0 if unknown
   int64_t track = 0;     ///< row in a timeline: a thread or a GPU stream
 };
@@ -92,6 +94,7 @@ class Profiler {
   /// kernels are recorded, too: those of NCCL count as communication, all
   /// others as computation.
   Profiler();
+  /// As above, for this device.
   explicit Profiler(c10::Device device);
   /// Stops the profiler if it still runs.
   ~Profiler();
@@ -113,13 +116,13 @@ class Profiler {
 /// hidden + exposed; `hidden` is the communication during which the rank
 /// computes.
 struct StepTimes {
-  double forward;
-  double backward;
-  double compute;
-  double communication;
-  double hidden;
-  double exposed;
-  double optimizer;
+  double forward;        ///< scopes named "forward"
+  double backward;       ///< scopes named "backward"
+  double compute;        ///< computation
+  double communication;  ///< collectives
+  double hidden;         ///< collectives beside computation
+  double exposed;        ///< collectives without computation
+  double optimizer;      ///< scopes named "optimizer"
 };
 
 /// Pure: returns the means over `steps` steps of one rank, from the scopes
@@ -134,10 +137,10 @@ TimeSpans scopes(const std::vector<TraceEvent>& events,
 
 /// One all-reduce, in milliseconds since the start of its backward pass.
 struct AllReduceTime {
-  double begin;
-  double end;
-  double hidden;  ///< hidden fraction of its time, 0 to 1
-  int64_t elements;
+  double begin;      ///< start of the all-reduce
+  double end;        ///< end of the all-reduce
+  double hidden;     ///< hidden fraction of its time, 0 to 1
+  int64_t elements;  ///< number of elements; 0 if unknown
 };
 
 /// Pure: returns the all-reduces of the last scope "backward", ordered by their

@@ -20,6 +20,7 @@ namespace ddp {
 template <typename M>
 class DistributedDataParallelImpl : public DistributedDataParallelBase {
  public:
+  /// Wraps a module; see `DistributedDataParallel`.
   explicit DistributedDataParallelImpl(
       std::shared_ptr<M> module,
       const DistributedDataParallelOptions& options = {})
@@ -30,6 +31,7 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
     synchronize(*module_);
   }
 
+  /// Wraps the module of a holder.
   explicit DistributedDataParallelImpl(
       const torch::nn::ModuleHolder<M>& holder,
       const DistributedDataParallelOptions& options = {})
@@ -203,15 +205,20 @@ class DistributedDataParallel : public detail::WrapperHolder<M> {
   using Holder = detail::WrapperHolder<M>;
 
  public:
+  /// The class behind this holder.
   using Impl =
       DistributedDataParallelImpl<typename detail::ContainedModule<M>::type>;
   using Holder::Holder;
 
   // AnyForward declares a non-template forward for AnyModule, which has no
   // default arguments. These operators give access to the wrapper's template.
+  /// Returns the wrapper itself.
   Impl* operator->() { return this->get(); }
+  /// Returns the wrapper itself.
   const Impl* operator->() const { return this->get(); }
+  /// Returns the wrapper itself.
   Impl& operator*() { return *this->get(); }
+  /// Returns the wrapper itself.
   const Impl& operator*() const { return *this->get(); }
 
   /// Same as `forward`.
@@ -221,6 +228,7 @@ class DistributedDataParallel : public detail::WrapperHolder<M> {
   }
 };
 
+/// @cond
 template <typename M>
 DistributedDataParallel(const torch::nn::ModuleHolder<M>&)
     -> DistributedDataParallel<M>;
@@ -234,6 +242,7 @@ template <typename M>
 DistributedDataParallel(std::shared_ptr<M>,
                         const DistributedDataParallelOptions&)
     -> DistributedDataParallel<M>;
+/// @endcond
 
 /// Disables gradient averaging for a model while the guard exists. Backward
 /// passes of forwards that ran inside the guard accumulate gradients locally.
@@ -254,6 +263,7 @@ DistributedDataParallel(std::shared_ptr<M>,
 /// @endcode
 class NoSyncGuard {
  public:
+  /// Disables the averaging for `model`.
   explicit NoSyncGuard(DistributedDataParallelBase& model) : model_(model) {
     model_.pause();
   }

@@ -79,15 +79,19 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void to(torch::Device device,
           torch::Dtype dtype,
           bool non_blocking = false) override;
+  /// Always throws, as above.
   void to(torch::Dtype dtype, bool non_blocking = false) override;
+  /// Always throws, as above.
   void to(torch::Device device, bool non_blocking = false) override;
 
   /// Saves or loads the wrapped module (torch::save, torch::load). The files
   /// are interchangeable with files of the plain module. All ranks must load
   /// the same values; pass the rank's device to torch::load.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// Loads the wrapped module, as above.
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// Prints the name of the class.
   void pretty_print(std::ostream& stream) const override;
 
   /// Returns each parameter once, for the optimizer. LibTorch's `parameters()`
@@ -106,15 +110,19 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void end_join(int source) override;
 
  protected:
+  /// Keeps the options for `synchronize`.
   explicit DistributedDataParallelBase(
       const DistributedDataParallelOptions& options);
 
   /// Verifies that the ranks' modules agree, broadcasts the state and creates
   /// the reducer. `module` must be registered as a submodule already.
   void synchronize(torch::nn::Module& module);
+  /// Checks the parameters and arms the reducer, before each forward.
   void before_forward();
+  /// Makes a backward pass from this output of the forward a reduced one.
   void watch(const torch::Tensor& output);
 
+  /// Returns the dtype to which a forward converts its inputs, if any.
   std::optional<c10::ScalarType> input_dtype() const {
     return options_.mixed_precision().param_dtype();
   }

@@ -53,12 +53,17 @@ class DataParallelBase : public torch::nn::Module {
   /// Saves and loads the wrapped module without a prefix. Files of the wrapper
   /// and of the plain module are therefore interchangeable.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// Loads the wrapped module, as above.
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// Prints the name of the class and the devices.
   void pretty_print(std::ostream& stream) const override;
 
  protected:
+  /// Returns the options of the wrapper.
   const DataParallelOptions& options() const;
+  /// Checks the device of a clone.
+  /// @throws c10::Error for another device than the first one.
   void check_clone(const std::optional<torch::Device>& device) const;
 
   /// Registers the module and creates the replicas.
@@ -87,6 +92,7 @@ class DataParallelImpl : public DataParallelBase {
       : DataParallelBase(module, std::move(options)),
         module_(std::move(module)) {}
 
+  /// Wraps the module of a holder.
   explicit DataParallelImpl(const torch::nn::ModuleHolder<M>& holder,
                             DataParallelOptions options = {})
       : DataParallelImpl(holder.ptr(), std::move(options)) {}
@@ -252,6 +258,7 @@ class DataParallelImpl : public DataParallelBase {
 template <typename M>
 class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<M>> {
  public:
+  /// The class behind this holder.
   using Impl = DataParallelImpl<M>;
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
 
@@ -262,6 +269,7 @@ class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<M>> {
   }
 };
 
+/// @cond
 template <typename M>
 DataParallel(const torch::nn::ModuleHolder<M>&) -> DataParallel<M>;
 template <typename M>
@@ -271,6 +279,7 @@ template <typename M>
 DataParallel(std::shared_ptr<M>) -> DataParallel<M>;
 template <typename M>
 DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
+/// @endcond
 
 /// Runs a single forward of a module on several devices. The replicas exist
 /// only during the call. In a loop `DataParallel` is faster, because it keeps

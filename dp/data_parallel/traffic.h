@@ -13,7 +13,7 @@ namespace dp {
 /// bytes that would be sent between two devices. Gradients of inputs and
 /// outputs are not counted; they are as large as the inputs and outputs.
 struct ReplicaTraffic {
-  torch::Device device;
+  torch::Device device;        ///< device of the replica
   int64_t state_bytes = 0;     ///< parameters and buffers, to the replica
   int64_t input_bytes = 0;     ///< tensors among the arguments, to the replica
   int64_t output_bytes = 0;    ///< tensors in its results, from the replica

@@ -226,6 +226,7 @@ class ParameterClient {
   /// @throws c10::Error as `serve`.
   explicit ParameterClient(std::shared_ptr<torch::nn::Module> module,
                            const ParameterServerOptions& options = {});
+  /// As above, for a module holder.
   template <class Impl>
   explicit ParameterClient(const torch::nn::ModuleHolder<Impl>& module,
                            const ParameterServerOptions& options = {})

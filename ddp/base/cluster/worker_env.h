@@ -14,22 +14,39 @@ namespace ddp {
 /// sets the last four: kProgressFile with --hang-timeout, kStopFile and
 /// kStopSignal with --on-preempt, kEndsFile for more than one worker.
 namespace env {
+/// Rank of the worker, over all hosts.
 inline constexpr const char* kRank = "RANK";
+/// Number of workers on all hosts.
 inline constexpr const char* kWorldSize = "WORLD_SIZE";
+/// Rank within the host.
 inline constexpr const char* kLocalRank = "LOCAL_RANK";
+/// Number of workers on the host.
 inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
+/// Number of the host.
 inline constexpr const char* kGroupRank = "GROUP_RANK";
+/// Number of hosts.
 inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";
+/// Role of the worker (`ddprun --role`).
 inline constexpr const char* kRoleName = "ROLE_NAME";
+/// Rank among the workers of the role.
 inline constexpr const char* kRoleRank = "ROLE_RANK";
+/// Number of workers of the role.
 inline constexpr const char* kRoleWorldSize = "ROLE_WORLD_SIZE";
+/// Host of rank 0's store.
 inline constexpr const char* kMasterAddr = "MASTER_ADDR";
+/// Port of rank 0's store.
 inline constexpr const char* kMasterPort = "MASTER_PORT";
+/// Number of restarts so far.
 inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+/// Largest number of restarts.
 inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+/// Name of the job (`ddprun --rdzv-id`).
 inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+/// "True" if the launcher hosts the store; ddprun sets "False".
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+/// File for the worker's error; see record_errors.h.
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+/// FIFO of torchrun's file timer.
 inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 /// The worker writes its progress here; see base/job_files/progress_text.h.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
@@ -55,11 +72,11 @@ struct WorkerEnv {
   /// Rank within this host, which selects the GPU. 0 on every worker where the
   /// scheduler or ddprun shows each worker a single GPU.
   int local_rank = 0;
-  int local_world_size = 1;
-  int host_count = 1;  ///< GROUP_WORLD_SIZE, or an estimate
-  int restart_count = 0;
-  std::string master_addr;  ///< empty without a launcher
-  int master_port = 0;
+  int local_world_size = 1;  ///< number of workers on this host
+  int host_count = 1;        ///< GROUP_WORLD_SIZE, or an estimate
+  int restart_count = 0;     ///< TORCHELASTIC_RESTART_COUNT
+  std::string master_addr;   ///< empty without a launcher
+  int master_port = 0;       ///< 0 if master_addr is empty
   /// The launcher hosts the store at master_addr:master_port, so rank 0 must
   /// connect to it as a client like every other rank (torchrun's agent store).
   bool use_agent_store = false;
@@ -85,6 +102,7 @@ struct WorkerEnv {
   ///   const auto env = ddp::WorkerEnv::read();  // from the process itself
   /// @endcode
   static WorkerEnv read(const EnvReader& reader);
+  /// As above, with `std::getenv`.
   static WorkerEnv read();
 };
 
