@@ -1,8 +1,8 @@
 # Finds the CUDA Toolkit before find_package(Torch), because LibTorch's package
 # enables CUDA by itself. Uses the machine's toolkit, otherwise the one that
 # ./scripts/setup created from pip packages. This file is installed, because
-# consumers need it too. It therefore sets no cache variable except DDP_NVCC:
-# the cache belongs to the consumer.
+# consumers need it too. It therefore sets no cache variable: the cache belongs
+# to the consumer.
 
 # Folder of the downloads of ./scripts/setup.
 if(DEFINED ENV{XDG_CACHE_HOME})
@@ -16,7 +16,7 @@ if(CMAKE_CUDA_COMPILER)
 elseif(DEFINED ENV{CUDACXX})
   set(DDP_NVCC "$ENV{CUDACXX}")
 else()
-  find_program(DDP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
+  find_program(DDP_NVCC nvcc NO_CACHE HINTS ENV CUDA_HOME ENV CUDA_PATH
                PATHS /usr/local/cuda "${DDP_CACHE_DIR}/cuda" PATH_SUFFIXES bin)
 endif()
 

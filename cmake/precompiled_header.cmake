@@ -12,6 +12,9 @@ add_library(ddp_torch_private INTERFACE)
 target_include_directories(ddp_torch_private INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ddp_torch_private INTERFACE torch ddp_gloo_headers
                                                   ddp_build_options)
+target_compile_options(
+  ddp_torch_private
+  INTERFACE "-fmacro-prefix-map=${TORCH_INSTALL_PREFIX}/include/=")
 # ProcessGroupGloo.hpp and ProcessGroupNCCL.hpp are empty without these.
 target_compile_definitions(ddp_torch_private INTERFACE USE_C10D_GLOO)
 if(DDP_WITH_NCCL)
