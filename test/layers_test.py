@@ -2,6 +2,8 @@
 
 usage: layers_test.py          checks the repository, prints its rooms and arrows
        layers_test.py --graph  also prints each arrow
+       layers_test.py --csv    prints the rooms in order with what each includes,
+                               for scripts/plot
 
 A room is a folder with sources. A folder `detail` is part of the room that holds
 it. The page lists the rooms from the lowest to the highest; a room includes only
@@ -177,7 +179,17 @@ def print_graph(with_arrows):
             print(f"{a} -> {b}  ({len(includes)})")
 
 
+def print_csv():
+    arrows = arrows_of(sources())
+    print("room,includes")
+    for room in listed_rooms(PAGE.read_text()):
+        print(room + "," + " ".join(b for a, b in sorted(arrows) if a == room))
+
+
 if __name__ == "__main__":
+    if "--csv" in sys.argv:
+        print_csv()
+        sys.exit()
     print_graph("--graph" in sys.argv)
     sys.argv = sys.argv[:1]
     unittest.main()

@@ -116,6 +116,20 @@ class Numbers(PlotTest):
                 load().read_costs(self.write("costs.csv", text))
 
 
+    def test_layers(self):
+        path = self.write("layers.csv",
+                          "room,includes\nbase,\njob,base\nwrap,base job\n")
+        self.assertTrue(load().has_layers(path))
+        self.assertEqual(load().read_layers(path),
+                         (["base", "job", "wrap"], [[], [0], [0, 1]]))
+        self.assertFalse(load().has_layers(self.write("a.csv", HEADER)))
+
+    def test_other_layers(self):
+        for text, error in (("room,includes\n", ValueError),
+                            ("room,includes\njob,base\n", KeyError)):
+            with self.assertRaises(error):
+                load().read_layers(self.write("layers.csv", text))
+
     def test_step(self):
         # The step of median length after the first is the fourth: 78 to 87.
         self.assertEqual(load().read_step(self.trace("trace.json")),
