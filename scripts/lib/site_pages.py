@@ -1,8 +1,8 @@
 """A hook of MkDocs for ./scripts/site: pages with a source outside of docs/, and
 links that lead out of docs/.
 
-Reads the folder DDP_SITE_WORK (ddprun.1, api/ and api.tag) and REPOSITORY_URL. A
-link to a file that is no page leads to the file below REPOSITORY_URL, or becomes
+Reads the folder DDP_SITE_WORK (ddprun.1, api/ and api.tag) and DDP_REPOSITORY_URL. A
+link to a file that is no page leads to the file below DDP_REPOSITORY_URL, or becomes
 text if that is not set. A code span that names a header or a name of the API
 leads to its page of the reference.
 """
@@ -19,7 +19,7 @@ from mkdocs.utils import get_relative_url
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = pathlib.Path(os.environ["DDP_SITE_WORK"])
-REPOSITORY = os.environ.get("REPOSITORY_URL", "").rstrip("/")
+REPOSITORY = os.environ.get("DDP_REPOSITORY_URL", "").rstrip("/")
 # The sections of README.md that are pages; all other text is the start page.
 SECTIONS = {"A training program": "first_job.md", "Contents": "headers.md"}
 SOURCES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
