@@ -11,6 +11,7 @@ die() {
 # Downloads are shared by all clones.
 DDP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ddp-libtorch"
 DDP_VENV="$DDP_CACHE/venv"
+DDP_WHEEL_TOOLS="$DDP_CACHE/wheel-tools"
 
 # Prints the number of parallel build jobs. One compiler process needs up to 2.5
 # GB for LibTorch's headers.
