@@ -67,13 +67,17 @@ try_consumer() {
 
 try_consumers() {
   local row failed=0 log
+  ./scripts/setup --no-build
+  install_packages g++-11 g++-12 clang-14
+  install_libtorch
+  export LIBTORCH
   mkdir -p build/consumers
   for row in "${CONSUMERS[@]}"; do
     log="build/consumers/$(tr -s ' ' '-' <<<"$row").log"
     # A shell of its own, because errexit is off in a condition.
     # shellcheck disable=SC2086
     if bash -c 'set -euo pipefail; . scripts/lib/common.sh
-      . scripts/lib/cuda.sh; . scripts/lib/consumers.sh; try_consumer "$@"' - $row >"$log" 2>&1; then
+      . scripts/lib/cuda.sh; . scripts/lib/try_consumers.sh; try_consumer "$@"' - $row >"$log" 2>&1; then
       say "$row: $(tail -n 1 "$log")"
     else
       tail -n 30 "$log" >&2
