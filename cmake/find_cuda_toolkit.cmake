@@ -25,19 +25,30 @@ endif()
 # DDP_CUDA_PROBLEM.
 set(DDP_CUDA_TOOLKIT "")
 set(DDP_CUDA_PROBLEM "there is no nvcc on PATH, in CUDA_HOME, CUDA_PATH or /usr/local/cuda")
+
+# ddp_cuda_headers(RESULT ROOT): the headers of a toolkit's runtime, or "". Conda
+# has them below targets alone.
+function(ddp_cuda_headers result root)
+  file(GLOB found "${root}/include/cuda_runtime.h"
+       "${root}/targets/*/include/cuda_runtime.h")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
 if(DDP_NVCC)
   # nvcc may be a symbolic link in a folder such as /usr/local/bin.
   set(_ddp_nvcc "${DDP_NVCC}")
   get_filename_component(_ddp_cuda_root "${_ddp_nvcc}/../.." ABSOLUTE)
-  if(NOT EXISTS "${_ddp_cuda_root}/include/cuda_runtime.h")
+  ddp_cuda_headers(_ddp_headers "${_ddp_cuda_root}")
+  if(NOT _ddp_headers)
     get_filename_component(_ddp_nvcc "${_ddp_nvcc}" REALPATH)
     get_filename_component(_ddp_cuda_root "${_ddp_nvcc}/../.." ABSOLUTE)
+    ddp_cuda_headers(_ddp_headers "${_ddp_cuda_root}")
   endif()
   execute_process(COMMAND "${_ddp_nvcc}" --version RESULT_VARIABLE _ddp_result
                   OUTPUT_QUIET ERROR_QUIET)
   if(NOT _ddp_result EQUAL 0)
     set(DDP_CUDA_PROBLEM "${DDP_NVCC} --version fails (${_ddp_result})")
-  elseif(NOT EXISTS "${_ddp_cuda_root}/include/cuda_runtime.h")
+  elseif(NOT _ddp_headers)
     set(DDP_CUDA_PROBLEM "beside ${DDP_NVCC} there is no include/cuda_runtime.h")
   else()
     set(DDP_CUDA_TOOLKIT "${_ddp_cuda_root}")
