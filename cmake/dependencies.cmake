@@ -3,6 +3,13 @@
 # header packages for a machine without network (./scripts/pack-headers fills
 # one).
 set(DDP_HEADERS_DIR "" CACHE PATH "Folder with include/{CLI,spdlog,fmt,catch2,gloo,nlohmann}")
+if(DDP_HEADERS_DIR AND NOT IS_DIRECTORY "${DDP_HEADERS_DIR}/include")
+  message(
+    FATAL_ERROR
+      "Expected header packages in DDP_HEADERS_DIR, but there is no folder "
+      "${DDP_HEADERS_DIR}/include. ./scripts/pack-headers fills a folder on a "
+      "machine with a network.")
+endif()
 set(DDP_TORCH_VERSION 2.11)
 find_package(Threads REQUIRED)
 

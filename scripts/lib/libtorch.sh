@@ -19,7 +19,7 @@ print(os.path.dirname(s.origin)) if s and s.origin else None' 2>/dev/null
 
 # Prints the folder of the user's own LibTorch, with the search order of CMake.
 own_libtorch() {
-  local folder
+  local folder name
   local -a folders=()
   [ -n "${Torch_DIR:-}" ] && folders+=("$Torch_DIR/../../..")
   IFS=':;' read -r -a prefixes <<<"${CMAKE_PREFIX_PATH:-}"
@@ -33,8 +33,10 @@ own_libtorch() {
       return
     fi
   done
-  [ -z "${Torch_DIR:-}" ] ||
-    say "LibTorch: Torch_DIR=$Torch_DIR is not taken, expected version 2.11 or newer there" >&2
+  for name in Torch_DIR CMAKE_PREFIX_PATH; do
+    [ -z "${!name:-}" ] ||
+      say "LibTorch: $name=${!name} is not taken, expected version 2.11 or newer there" >&2
+  done
   return 1
 }
 
@@ -45,7 +47,8 @@ install_wheels() {
   local venv="$1" wheels="$1/wheels"
   shift
   downloading "$venv/bin/pip" download --quiet --disable-pip-version-check \
-    --no-cache-dir --dest "$wheels" "$@"
+    --no-cache-dir --dest "$wheels" "$@" ||
+    die "expected to download $1 by pip, but cannot; with a LibTorch on this machine, set CMAKE_PREFIX_PATH=FOLDER of it and run again"
   rm -f "$wheels"/triton-*.whl
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-index \
     --no-deps --no-compile "$wheels"/*.whl

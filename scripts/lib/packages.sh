@@ -13,14 +13,14 @@ missing_packages() {
 }
 
 # go_on_without PACKAGE ...: for users who may not install packages. The header
-# packages can be downloaded instead, programs cannot.
+# packages have other sources, programs have none.
 go_on_without() {
   local program
   for program in c++ cmake ninja python3; do
     command -v "$program" >/dev/null ||
       die "expected $program, or the right to install it (root, sudo without a password); ask for the packages: $*"
   done
-  say "packages: $* are missing and need root to install; going on, header packages come by FetchContent or from DDP_HEADERS_DIR"
+  say "packages: $* are missing and need root to install; going on, CMake takes header packages from the folder DDP_HEADERS_DIR (./scripts/pack-headers fills one) or downloads them"
 }
 
 # install_packages [PACKAGE ...]: installs the given packages. Default: the
@@ -28,7 +28,7 @@ go_on_without() {
 install_packages() {
   [ $# -gt 0 ] || set -- "${DDP_PACKAGES[@]}"
   if ! command -v apt-get >/dev/null; then
-    say "no apt-get: CMake >= 3.22, Ninja, a C++20 compiler and python3 are expected on PATH; header packages come by FetchContent"
+    say "no apt-get: CMake >= 3.22, Ninja, a C++20 compiler and python3 are expected on PATH; header packages come from the folder DDP_HEADERS_DIR (./scripts/pack-headers fills one) or by download"
     return
   fi
   local missing
