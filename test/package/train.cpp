@@ -13,8 +13,7 @@
 // LibTorch 2.11 requires C++17, 2.15 requires C++20; ddp requires no more.
 constexpr long kWanted = CONSUMER_STANDARD == 17 ? 201703L : 202002L;
 constexpr bool kHasStandard =
-    TORCH_VERSION_MINOR > 11 ? kWanted <= __cplusplus&& __cplusplus <= 202002L
-                             : __cplusplus == kWanted;
+    TORCH_VERSION_MINOR > 11 ? __cplusplus >= kWanted : __cplusplus == kWanted;
 
 int main() {
   ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
