@@ -69,7 +69,7 @@ def main():
                 in_function = not AT_NAMESPACE_SCOPE.search(text)
                 print(f"namespace example_{count} {{", file=file)
                 if in_function:
-                    print("inline void run() {", file=file)
+                    print("void run() {", file=file)
                 print(f'#line {line} "{path}"', file=file)
                 print(compilable(text), file=file)
                 print("}" * (2 if in_function else 1), file=file)
