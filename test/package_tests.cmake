@@ -180,7 +180,17 @@ add_test(
     "Expected CLI11, but no package has it, and[ \n]+file:///none.tar.gz cannot be[ \n]+downloaded.*libcli11-dev.*DDP_HEADERS_DIR"
     "${CMAKE_COMMAND}" -P "${CMAKE_CURRENT_SOURCE_DIR}/package/download.cmake"
     "${CMAKE_CURRENT_BINARY_DIR}/package/download")
-set_tests_properties(package_without_download PROPERTIES LABELS package)
+add_test(
+  NAME package_without_headers
+  COMMAND
+    ${_ddp_refused}
+    "Expected header packages in DDP_HEADERS_DIR, but.*/none/include.*pack-headers"
+    "${CMAKE_COMMAND}" -S "${PROJECT_SOURCE_DIR}" -B
+    "${CMAKE_CURRENT_BINARY_DIR}/package/without_headers" -G
+    "${CMAKE_GENERATOR}" "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
+    -DDDP_BUILD_LIBRARY=OFF -DDDP_HEADERS_DIR=/none)
+set_tests_properties(package_without_download package_without_headers
+                     PROPERTIES LABELS package)
 
 set_tests_properties(
   package_prefix package_install package_fetch
