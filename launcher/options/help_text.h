@@ -55,7 +55,7 @@ constexpr Meaning kExitCodes[] = {
     {"124", "The time of --time-limit was over."},
     {"126, 127", "PROGRAM cannot be executed; it is not there."},
     {"128 + N", "Signal N ended the worker that failed first, or the job."},
-    {"--preempt-code",
+    {"the code of --preempt-code",
      "All workers ended with 0 after the signal of --on-preempt."},
     {"any other", "That of the worker that failed first."}};
 
