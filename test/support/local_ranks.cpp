@@ -108,6 +108,7 @@ Group make_host_group(Ranks& ranks, int rank, int size, int hosts) {
 Group make_group(Ranks& ranks, int rank, int size) {
   auto options = c10d::ProcessGroupGloo::Options::create(kTimeout);
   options->devices = {ranks.device};
+  options->threads = 1;  // see make_gloo_backend()
   return c10::make_intrusive<c10d::ProcessGroupGloo>(
       ranks.store, rank, size, std::move(options));
 }

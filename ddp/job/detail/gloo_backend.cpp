@@ -300,7 +300,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
   options->devices = gloo_devices(spec.reach);
-  options->threads = static_cast<int>(2 * options->devices.size());
+  // Threads of one group race in LibTorch, which notes the name of the last
+  // collective without a lock: see docs/decisions.md.
+  options->threads = static_cast<int>(options->devices.size());
   const auto backend = std::make_shared<c10::intrusive_ptr<c10d::Backend>>();
   connect_on_thread(
       [backend, options, spec] {
