@@ -262,7 +262,8 @@ TEST_CASE("forwards of two wrappers that share parameters, then their passes",
       first.backward();
       second.backward();
       const auto mean = trunk_mean(*pair.actor) + trunk_mean(*pair.critic);
-      TORCH_CHECK(pair.trunk->weight.grad().allclose(mean),
+      // The random heads may add up to almost zero.
+      TORCH_CHECK(pair.trunk->weight.grad().allclose(mean, 1e-5, 1e-6),
                   "Expected\n",
                   mean,
                   "\nbut got\n",
