@@ -1,3 +1,11 @@
+# ddp_hide_details(TARGET): a shared library exports no internal symbols but those
+# that others need.
+function(ddp_hide_details target)
+  set(script "${PROJECT_SOURCE_DIR}/cmake/exported_details.map")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${script}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${script}")
+endfunction()
+
 # ddp_installed_target(TARGET [LIBTORCH]): properties of a library or program that
 # is installed. LIBTORCH: it uses LibTorch.
 #
@@ -37,9 +45,7 @@ function(ddp_installed_target target)
   # Tests call internal functions, so they are hidden only without tests. A
   # symbol that the script should export is missed here, not by a user.
   if(type STREQUAL "SHARED_LIBRARY" AND arg_LIBTORCH AND NOT DDP_BUILD_TESTS)
-    set(script "${PROJECT_SOURCE_DIR}/cmake/exported_details.map")
-    target_link_options(${target} PRIVATE "LINKER:--version-script=${script}"
-                        LINKER:-z,defs)
-    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${script}")
+    ddp_hide_details(${target})
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
   endif()
 endfunction()

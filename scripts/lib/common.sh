@@ -23,6 +23,13 @@ build_jobs() {
   printf '%s\n' "$((memory < 1 ? 1 : memory < cores ? memory : cores))"
 }
 
+# install_tools_of_pypi VENV PACKAGE ...: makes the virtual environment, unless it
+# is there, and installs packages into it.
+install_tools_of_pypi() {
+  [ -x "$1/bin/pip" ] || python3 -m venv "$1"
+  "$1/bin/python3" -m pip install --quiet --disable-pip-version-check "${@:2}"
+}
+
 # Runs a command as root, with sudo if necessary; sudo must not ask for a
 # password.
 as_root() {

@@ -72,14 +72,13 @@ install_nft() {
 install_schedulers() {
   { command -v slurmctld && command -v slurmd && command -v srun &&
     command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null && return
-  local policy=/usr/sbin/policy-rc.d status=0
-  if [ -e "$policy" ]; then
-    install_packages slurmctld slurmd slurm-client openmpi-bin mpich
-    return
+  local policy=/usr/sbin/policy-rc.d own="" status=0
+  if [ ! -e "$policy" ]; then
+    own=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy"
   fi
-  printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy"
   install_packages slurmctld slurmd slurm-client openmpi-bin mpich || status=$?
-  as_root rm -f "$policy"
+  [ -z "$own" ] || as_root rm -f "$policy"
   return "$status"
 }
 
