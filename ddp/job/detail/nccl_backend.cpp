@@ -12,10 +12,12 @@
 namespace ddp::detail {
 namespace {
 
-/// Makes NCCL errors catchable. By default LibTorch's watchdog sleeps for a
-/// minute after an NCCL error, holding a lock that the next collective needs,
-/// and then ends the process. LibTorch reads these variables when a group is
-/// created.
+/// Makes errors of NCCL and CUDA catchable. By default LibTorch's watchdog
+/// sleeps for a minute after an NCCL error, holding a lock that the next
+/// collective needs, and then ends the process. After a CUDA error it ends the
+/// process at once by std::terminate, while the program, whose next CUDA call
+/// throws the same error, unwinds. LibTorch reads these variables when a group
+/// is created.
 void let_errors_be_caught() {
   constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
   constexpr const char* kCleanUpOnly = "2";
@@ -24,6 +26,7 @@ void let_errors_be_caught() {
     ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
   }
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
+  ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
 }
 
 }  // namespace
