@@ -15,6 +15,7 @@
 #include "ddp/job/trace_file.h"
 #include "ddp/trace/detail/step_report.h"
 #include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/detail/wait_for_device.h"
 #include "ddp/trace/trace.h"
 
 namespace ddp::detail {
@@ -28,10 +29,10 @@ class StepTrace {
 
   const void* model() const { return model_; }
   bool is_full() const { return begins_.size() == kTracedSteps; }
-  void begin_step() { begins_.push_back(c10::getTime()); }
+  void begin_step() { begins_.push_back(time_of_idle_device()); }
 
   void write(const TraceFile& file) {
-    const int64_t end = c10::getTime();
+    const int64_t end = time_of_idle_device();
     auto events = profiler_.stop();
     for (size_t i = 0; i < begins_.size(); ++i) {
       events.push_back(
@@ -58,6 +59,13 @@ class StepTrace {
   }
 
  private:
+  /// The host runs ahead of a GPU. It waits, so that a step's kernels lie
+  /// between the step's begin and end.
+  int64_t time_of_idle_device() const {
+    wait_for_device(device_);
+    return c10::getTime();
+  }
+
   const void* model_;
   c10::Device device_;
   Profiler profiler_;

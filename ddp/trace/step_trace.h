@@ -9,11 +9,12 @@ namespace ddp::detail {
 inline constexpr int kTracedSteps = 6;
 
 /// Does nothing without DDP_TRACE. Otherwise counts a step of `model`, which
-/// begins with this call. The first call in a process starts a trace of the
-/// calling thread, unless a profiler of the program runs there. The trace ends
-/// with the first call after `kTracedSteps` steps, with `end_step_trace`, or
-/// with the thread, also by exit(). Its end appends the events to the file;
-/// rank 0 prints where the time of a step goes. Errors become warnings.
+/// begins with this call, which waits until a GPU has ended the step before.
+/// The first call in a process starts a trace of the calling thread, unless a
+/// profiler of the program runs there. The trace ends with the first call after
+/// `kTracedSteps` steps, with `end_step_trace`, or with the thread, also by
+/// exit(). Its end appends the events to the file; rank 0 prints where the time
+/// of a step goes. Errors become warnings.
 ///
 /// Thread contract: calls on other threads than that of the first call do
 /// nothing.

@@ -6,7 +6,6 @@
 #include <set>
 
 #include <ATen/Functions.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -14,6 +13,7 @@
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
 #include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/detail/wait_for_device.h"
 #include "ddp/trace/step_trace.h"
 
 namespace ddp {
@@ -128,11 +128,7 @@ std::vector<TraceEvent> Profiler::stop() {
   TORCH_CHECK(is_running_,
               "Expected a profiler that runs, but it has been stopped.");
   is_running_ = false;
-  if (device_.is_cuda()) {
-    const c10::impl::VirtualGuardImpl gpu(device_.type());
-    gpu.synchronizeDevice(device_.has_index() ? device_.index()
-                                              : gpu.getDevice().index());
-  }
+  detail::wait_for_device(device_);
   const auto result = kineto::disableProfiler();
   std::vector<TraceEvent> events;
   for (const auto& event : result->events()) {
