@@ -1,7 +1,8 @@
 #pragma once
 
-// One include for Catch2 2 (Debian 12) and 3.
-#if __has_include(<catch2/catch_all.hpp>)
+// One include for Catch2 2 (Debian 12) and 3. cmake/find_catch2.cmake says
+// which one: a machine may have the headers of both.
+#if DDP_CATCH2_MAJOR >= 3
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {

@@ -8,7 +8,7 @@
 namespace ddp::test {
 
 /// Base class of listeners for the start and end of tests, in Catch2 3 and 2.
-#if __has_include(<catch2/catch_all.hpp>)
+#if DDP_CATCH2_MAJOR >= 3
 using Listener = Catch::EventListenerBase;
 #else
 using Listener = Catch::TestEventListenerBase;
