@@ -203,7 +203,7 @@ TEST_CASE("the gradient can be differentiated on devices", "[gpu]") {
   };
   CHECK(close(penalised(plain), penalised(model), 1e-4, 1e-5));
   for (size_t i = 0; i < plain->parameters().size(); ++i) {
-    const auto& expected = plain->parameters()[i].grad();
+    const auto expected = plain->parameters()[i].grad();
     CHECK(net->parameters()[i].grad().defined() == expected.defined());
     if (expected.defined()) {
       CHECK(close(net->parameters()[i].grad(), expected, 1e-4, 1e-5));

@@ -57,7 +57,7 @@ void compare(const NcclRank& rank,
           part->named_buffers()[item.key()], item.value(), item.key());
     }
     for (const auto& item : whole->named_parameters()) {
-      const auto& grad = part->named_parameters()[item.key()].grad();
+      const auto grad = part->named_parameters()[item.key()].grad();
       std::vector<Tensor> sum{grad.clone()};
       rank.group->allreduce(sum)->wait();
       rank.expect_close(sum[0], item.value().grad(), item.key());

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 namespace ddp::detail {
 
@@ -14,7 +15,7 @@ inline std::unique_lock<std::mutex> lock_within_a_second(std::mutex& mutex) {
   std::unique_lock lock(mutex, std::try_to_lock);
   for (int i = 0; !lock && i < 1'000; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    lock.try_lock();
+    std::ignore = lock.try_lock();
   }
   return lock;
 }
