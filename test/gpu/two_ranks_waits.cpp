@@ -1,6 +1,8 @@
 #include <torch/cuda.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -18,6 +20,7 @@
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/two_ranks.h"
@@ -27,9 +30,13 @@ namespace {
 
 using Options = DistributedDataParallelOptions;
 using Optimizer = torch::optim::Optimizer;
+using torch::Tensor;
 
 constexpr int kFirstSteps = 5;
 constexpr int kSteps = 50;
+// Tolerances of exchanges that round gradients to bfloat16, or compress them.
+constexpr double kRounded = 2e-4;
+constexpr double kCompressed = 1e-3;
 
 /// Makes the functions of LibTorch throw that make the host wait for the GPU,
 /// such as item().
@@ -49,6 +56,8 @@ class NoHostWaits {
 struct Way {
   const char* name;
   std::function<Options(Optimizer&)> options;
+  /// Greatest difference of a parameter from a training without an option.
+  double tolerance = 1e-5;
 };
 
 Options with(std::shared_ptr<Exchange> exchange) {
@@ -73,23 +82,27 @@ const std::vector<Way>& ways() {
        [](auto&) {
          return with(
              std::make_shared<CastExchange>(process_group(), torch::kBFloat16));
-       }},
+       },
+       kRounded},
       {"CodedExchange, narrow",
        [](auto&) {
          return with(std::make_shared<CodedExchange>(
              process_group(), std::make_shared<NarrowCode>(torch::kBFloat16)));
-       }},
+       },
+       kRounded},
       {"CodedExchange, quantized",
        [](auto&) {
          return with(std::make_shared<CodedExchange>(
              process_group(), std::make_shared<QuantizedCode>(64)));
-       }},
+       },
+       kCompressed},
       {"DesyncGuard",
        [](auto&) {
          return with(std::make_shared<DesyncGuard>(process_group()));
        }},
       {"PowerSGD",
-       [](auto&) { return with(std::make_shared<PowerSGD>(process_group())); }},
+       [](auto&) { return with(std::make_shared<PowerSGD>(process_group())); },
+       kCompressed},
       {"StepInBackward",
        [](Optimizer& optimizer) {
          return with(
@@ -101,8 +114,10 @@ const std::vector<Way>& ways() {
   return all;
 }
 
-void check_way(const Way& way) {
+/// Returns the parameters after the training, which must be equal on all ranks.
+Tensor check_way(const Way& way) {
   const auto device = local_device();
+  torch::manual_seed(1);
   torch::nn::Sequential net(
       torch::nn::Linear(32, 32), torch::nn::Tanh(), torch::nn::Linear(32, 4));
   net->to(device);
@@ -134,6 +149,12 @@ void check_way(const Way& way) {
              " times");
   torch::cuda::synchronize();
   std::printf("rank %d: %s: no wait in %d steps\n", rank(), way.name, kSteps);
+  const auto trained =
+      torch::nn::utils::parameters_to_vector(net->parameters()).detach();
+  expect(reduce_tensor(trained, Reduction::max)
+             .equal(reduce_tensor(trained, Reduction::min)),
+         std::string(way.name) + ": parameters differ between ranks");
+  return trained;
 }
 
 }  // namespace
@@ -147,8 +168,15 @@ void check_host_waits() {
   });
   expect(error.find("synchronizing") != std::string::npos,
          "item() is no error while host waits are; got: " + error);
+  Tensor expected;  // of the first way: no option
   for (const auto& way : ways()) {
-    check_way(way);
+    const auto trained = check_way(way);
+    expected = expected.defined() ? expected : trained;
+    const auto difference = (trained - expected).abs().max().item<double>();
+    std::printf("rank %d: %s: %g\n", rank(), way.name, difference);
+    expect(difference < way.tolerance,
+           std::string(way.name) + ": parameters differ by " +
+               std::to_string(difference) + " from those without an option");
   }
   destroy_process_group();
 }
