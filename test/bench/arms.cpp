@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
 #include "ddp/optim/fused.h"
 #include "ddp/traffic.h"
 #include "test/bench/feature_arms.h"
@@ -33,11 +34,12 @@ std::unique_ptr<Arm> our_arm(
 /// Creates the reducer as torch/nn/parallel/distributed.py does: first with one
 /// bucket, then rebuilt with buckets of 1 MiB and 25 MiB.
 std::shared_ptr<c10d::Reducer> c10d_reducer(const torch::nn::Sequential& net,
+                                            c10::DeviceType device,
                                             const Group& group) {
   using c10d::ProcessGroup;
   auto ranks =
       c10::make_intrusive<ProcessGroup>(group->getRank(), group->getSize());
-  ranks->setBackend(c10::kCPU, ProcessGroup::BackendType::CUSTOM, group);
+  ranks->setBackend(device, ProcessGroup::BackendType::CUSTOM, group);
   ranks->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
   ranks->setGroupName("bench");
   const auto parameters = net->parameters();
@@ -61,16 +63,17 @@ std::shared_ptr<c10d::Reducer> c10d_reducer(const torch::nn::Sequential& net,
 
 std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
   auto net = network(workload);
-  return training_arm(workload,
-                      *net,
-                      [net, reducer = c10d_reducer(net, group)](
-                          const torch::Tensor& x) mutable {
-                        reducer->prepare_for_forward();
-                        reducer->rebuild_buckets();
-                        auto output = net->forward(x);
-                        reducer->prepare_for_backward({});
-                        return output;
-                      });
+  return training_arm(
+      workload,
+      *net,
+      [net, reducer = c10d_reducer(net, workload.device.type(), group)](
+          const torch::Tensor& x) mutable {
+        reducer->prepare_for_forward();
+        reducer->rebuild_buckets();
+        auto output = net->forward(x);
+        reducer->prepare_for_backward({});
+        return output;
+      });
 }
 
 std::unique_ptr<Arm> plain_arm(const Workload& workload,
@@ -89,7 +92,7 @@ std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
   auto net = network(workload);
   return training_arm(
       workload, *net, [net, group](const torch::Tensor& x) mutable {
-        std::vector<torch::Tensor> one{torch::zeros({1})};
+        std::vector<torch::Tensor> one{torch::zeros({1}, x.device())};
         group->allreduce(one)->wait();
         return net->forward(x);
       });
@@ -111,6 +114,17 @@ Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
   };
 }
 
+Maker all_reduce(const MakeOptimizer& make_optimizer, bool view = false) {
+  return [=](const Workload& workload, const Group& group) {
+    return our_arm(
+        workload,
+        group,
+        make_optimizer,
+        DistributedDataParallelOptions().gradient_as_bucket_view(view).exchange(
+            std::make_shared<AllReduce>(group)));
+  };
+}
+
 /// A group around the job's takes no buckets in shared memory.
 std::unique_ptr<Arm> gloo_arm(const Workload& workload, const Group& group) {
   return our_arm(workload, c10::make_intrusive<CountingBackend>(group), sgd());
@@ -120,13 +134,18 @@ std::map<std::string, Maker> makers() {
   using namespace torch::optim;
   const auto momentum = SGDOptions(kRate).momentum(0.9);
   const AdamWOptions adamw(kRate);
+  const auto fused = optimizer<FusedSGD>(SGDOptions(kRate));
   std::map<std::string, Maker> all{
       {"plain", plain(sgd())},
       {"floor", floor_arm},
       {"ours", ours(sgd())},
       {"gloo", gloo_arm},
       {"ours_view", ours(sgd(), /*view=*/true)},
-      {"ours_fused", ours(optimizer<FusedSGD>(SGDOptions(kRate)))},
+      {"all_reduce", all_reduce(sgd())},
+      {"all_reduce_view", all_reduce(sgd(), /*view=*/true)},
+      {"plain_fused", plain(fused)},
+      {"ours_fused", ours(fused)},
+      {"all_reduce_fused", all_reduce(fused)},
       {"c10d", c10d_arm},
       {"plain_momentum", plain(optimizer<SGD>(momentum))},
       {"ours_momentum", ours(optimizer<FusedSGD>(momentum))},
@@ -143,6 +162,7 @@ Workload workload(const std::string& name) {
   const std::map<std::string, Workload> all{
       {"mlp", {.layers = 8, .width = 1024}},
       {"mlp256", {.layers = 8, .width = 1024, .batch = 256}},
+      {"wide", {.layers = 8, .width = 4096, .batch = 4096}},
       {"small", {.layers = 500, .width = 16}},
       {"resnet", {.model = Model::resnet}},
       {"transformer",

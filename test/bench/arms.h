@@ -3,11 +3,12 @@
 #include <memory>
 #include <string>
 
+#include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace ddp::bench {
 
-/// A model and the size of its training batch.
+/// A model, the size of its training batch, and where both lie.
 struct Workload {
   enum class Model {
     chain,        ///< of square Linear layers
@@ -18,11 +19,13 @@ struct Workload {
   int64_t layers = 0;  ///< of a chain or a transformer
   int64_t width = 0;
   int64_t batch = 32;
+  c10::Device device = c10::kCPU;
 };
 
 /// Returns the workload "mlp" (8 x Linear(1024), 34 MB of gradients), "mlp256"
-/// (the same with a batch of 256), "small" (500 x Linear(16), 1,000
-/// parameters), "resnet" (45 MB) or "transformer" (6 layers, 19 MB).
+/// (the same with a batch of 256), "wide" (8 x Linear(4096), 537 MB, batch
+/// 4096), "small" (500 x Linear(16), 1,000 parameters), "resnet" (45 MB) or
+/// "transformer" (6 layers, 19 MB), on the CPU.
 /// @throws c10::Error for another name.
 Workload workload(const std::string& name);
 
@@ -36,9 +39,11 @@ class Arm {
 
 /// Creates an arm by its name. With LibTorch's SGD: "plain" (no communication),
 /// "floor" (plain after an all-reduce of one number), "ours", "ours_view"
-/// (gradient_as_bucket_view), "gloo" (ours, not in shared memory), "cap1" and
-/// other numbers (ours, all buckets of that many MiB) and "c10d"
-/// (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD: "ours_fused".
+/// (gradient_as_bucket_view), "all_reduce" and "all_reduce_view" (the same with
+/// an AllReduce, which a rank without peers runs, too), "gloo" (ours, not in
+/// shared memory), "cap1" and other numbers (ours, all buckets of that many
+/// MiB) and "c10d" (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD:
+/// "plain_fused", "ours_fused" and "all_reduce_fused".
 /// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and
 /// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".
 /// Further arms: see feature_arms.h.

@@ -13,20 +13,30 @@
 #include <memory>
 #include <string>
 
+#include <torch/cuda.h>
+
 #include "ddp/collectives.h"
 #include "ddp/process_group.h"
 #include "test/bench/arms.h"
 
 namespace {
 
+/// Waits for the own GPU, if there is one, and for all ranks.
+void meet() {
+  if (ddp::local_device().is_cuda()) {
+    torch::cuda::synchronize();
+  }
+  ddp::barrier();
+}
+
 /// Returns the duration in seconds.
 double run(ddp::bench::Arm& arm, int64_t steps) {
-  ddp::barrier();
+  meet();
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < steps; ++i) {
     arm.step();
   }
-  ddp::barrier();
+  meet();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
       .count();
 }
@@ -35,12 +45,13 @@ double run(ddp::bench::Arm& arm, int64_t steps) {
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 4) {
-    std::cerr << "usage: bench_steps mlp|mlp256|small|resnet|transformer "
+    std::cerr << "usage: bench_steps mlp|mlp256|wide|small|resnet|transformer "
                  "[ARM STEPS]\n";
     return 2;
   }
   ddp::init_process_group();
-  const auto workload = ddp::bench::workload(argv[1]);
+  auto workload = ddp::bench::workload(argv[1]);
+  workload.device = ddp::local_device();
   std::map<std::string, std::unique_ptr<ddp::bench::Arm>> arms;
   const auto answer = [&](const std::string& name, int64_t steps) {
     auto& arm = arms[name];

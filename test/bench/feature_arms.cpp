@@ -54,13 +54,20 @@ struct NormedChainImpl : ChainImpl {
 template <typename Norm>
 using NormedChain = torch::nn::ModuleHolder<NormedChainImpl<Norm>>;
 
+template <typename Net>
+Net on_device(const Workload& workload) {
+  Net net(workload);
+  net->to(workload.device);
+  return net;
+}
+
 /// Creates an arm with a wrapper. Converts the output to float for the loss.
 template <typename Net>
 std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
                                  const Group& group,
                                  DistributedDataParallelOptions options,
                                  const MakeOptimizer& make_optimizer = sgd()) {
-  Net net(workload);
+  const auto net = on_device<Net>(workload);
   DistributedDataParallel model(net, options.process_group(group));
   return training_arm(
       workload,
@@ -73,11 +80,12 @@ std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
 
 std::unique_ptr<Arm> autocast_arm(const Workload& workload,
                                   const Group& group) {
-  Chain net(workload);
+  const auto net = on_device<Chain>(workload);
   DistributedDataParallel model(
       net, DistributedDataParallelOptions().process_group(group));
   return training_arm(workload, *net, [model](const torch::Tensor& x) mutable {
-    const AutocastGuard guard(torch::kCPU);
+    const AutocastGuard guard(x.device().type(),
+                              AutocastOptions().dtype(torch::kBFloat16));
     return model->forward(x).to(torch::kFloat);
   });
 }
@@ -92,7 +100,7 @@ class WrappedChainArm : public Arm {
   WrappedChainArm(const Workload& workload,
                   const Group& group,
                   const MakeExchange& make_exchange)
-      : net_(workload),
+      : net_(on_device<Chain>(workload)),
         data_(input(workload)),
         target_(target(workload)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
@@ -152,7 +160,7 @@ class AccumulatingArm : public WrappedChainArm {
 class AveragingArm : public Arm {
  public:
   AveragingArm(const Workload& workload, const Group& group)
-      : net_(workload),
+      : net_(on_device<Chain>(workload)),
         arm_(training_arm(workload,
                           *net_,
                           [net = net_](const torch::Tensor& x) mutable {

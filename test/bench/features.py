@@ -6,7 +6,7 @@ in steps.py.
 
 import argparse
 
-from steps import MODELS, Ranks, measure
+from steps import MODELS, STEPS, Ranks, gpu_count, measure
 from tables import format_ratio, format_time, print_table
 
 TITLES = {
@@ -27,19 +27,20 @@ TITLES = {
 WITHOUT = {"sync_batch_norm": "batch_norm", "own_buffers": "batch_norm"}
 # Steps per block: some tenths of a second or more, a multiple of the steps of
 # accumulate4 and average8.
-STEPS = 8
+BLOCK = 8
+GPU_BLOCK = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24}
 
 
-def report(model, times):
+def report(model, count, times):
     def row(arm):
         other = WITHOUT.get(arm, "ours")
         return [TITLES[arm], format_time(times[arm]), format_time(times[other]),
                 format_ratio([a / b for a, b in zip(times[arm], times[other])])]
 
     print_table(
-        f"A step, {MODELS[model]}: 2 ranks, {len(times['ours'])} rounds",
+        f"A step, {MODELS[model]}: {count} ranks, {len(times['ours'])} rounds",
         ["feature", "ms a step", "without it", "ratio"],
-        [row(arm) for arm in TITLES])
+        [row(arm) for arm in TITLES if arm in times])
 
 
 def main():
@@ -47,12 +48,21 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--feature", choices=TITLES, action="append",
+                        help="default: all")
+    parser.add_argument("--gpu", action="store_true",
+                        help="a rank on each of at most two GPUs")
     arguments = parser.parse_args()
-    for model in arguments.model or MODELS:
-        ranks = Ranks([f"{arguments.build}/bench_steps", model])
-        arms = dict.fromkeys(["ours", *TITLES, *WITHOUT.values()])
-        report(model, measure({arm: (ranks, arm) for arm in arms},
-                              arguments.rounds, STEPS))
+    count = min(gpu_count(), 2) if arguments.gpu else 2
+    features = arguments.feature or TITLES
+    arms = ["ours", *features, *(WITHOUT[feature] for feature in features
+                                 if feature in WITHOUT)]
+    for model in arguments.model or (GPU_BLOCK if arguments.gpu else STEPS):
+        ranks = Ranks([f"{arguments.build}/bench_steps", model], count,
+                      gpu=arguments.gpu)
+        report(model, count, measure(
+            {arm: (ranks, arm) for arm in arms}, arguments.rounds,
+            GPU_BLOCK[model] if arguments.gpu else BLOCK))
 
 
 if __name__ == "__main__":

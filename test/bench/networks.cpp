@@ -27,9 +27,7 @@ torch::nn::Sequential transformer(const Workload& workload) {
   return net;
 }
 
-}  // namespace
-
-torch::nn::Sequential network(const Workload& workload) {
+torch::nn::Sequential network_on_cpu(const Workload& workload) {
   torch::manual_seed(0);
   switch (workload.model) {
     case Workload::Model::chain:
@@ -42,7 +40,7 @@ torch::nn::Sequential network(const Workload& workload) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
-torch::Tensor input(const Workload& workload) {
+torch::Tensor input_on_cpu(const Workload& workload) {
   switch (workload.model) {
     case Workload::Model::chain:
       return torch::ones({workload.batch, workload.width});
@@ -54,9 +52,21 @@ torch::Tensor input(const Workload& workload) {
   TORCH_INTERNAL_ASSERT(false);
 }
 
+}  // namespace
+
+torch::nn::Sequential network(const Workload& workload) {
+  auto net = network_on_cpu(workload);
+  net->to(workload.device);
+  return net;
+}
+
+torch::Tensor input(const Workload& workload) {
+  return input_on_cpu(workload).to(workload.device);
+}
+
 torch::Tensor target(const Workload& workload) {
   return workload.model == Workload::Model::resnet
-             ? torch::zeros({workload.batch, kClasses})
+             ? torch::zeros({workload.batch, kClasses}, workload.device)
              : torch::zeros_like(input(workload));
 }
 

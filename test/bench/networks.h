@@ -38,13 +38,13 @@ struct ChainImpl : torch::nn::Cloneable<ChainImpl> {
 };
 TORCH_MODULE(Chain);
 
-/// Returns the model of a workload, the same on all ranks.
+/// Returns the model of a workload on its device, the same on all ranks.
 torch::nn::Sequential network(const Workload& workload);
 
-/// Returns the input of a step.
+/// Returns the input of a step on the workload's device.
 torch::Tensor input(const Workload& workload);
 
-/// Returns the target of a step, of the output's shape.
+/// Returns the target of a step, of the output's shape and device.
 torch::Tensor target(const Workload& workload);
 
 }  // namespace ddp::bench

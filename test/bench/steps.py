@@ -6,6 +6,10 @@ Python. All processes exist during the whole run; only the current arm
 computes. A round is a block of every arm, in one order in even rounds and in
 reverse order in odd rounds (ABBA). A ratio compares two blocks of one round.
 
+With --gpu there is one rank for each of at most two GPUs, over NCCL. A rank
+without peers has nothing to exchange: the arms with an AllReduce show what the
+wrapper adds when it exchanges all the same, as PyTorch's DDP always does.
+
 --before names the programs of another build, for example of an earlier commit:
 a third pair of processes runs its arms, alternating with those of this build,
 and the table contains the ratio of each arm to its twin.
@@ -24,11 +28,15 @@ CPP_ARMS = ["plain", "floor", "ours", "gloo", "ours_view", "ours_fused",
 PYTHON_ARMS = ["python_plain", "python", "python_view"]
 TITLES = {
     "plain": "plain module, C++ (no communication)",
+    "plain_fused": "plain module, C++, FusedSGD",
     "floor": "plain module, an all-reduce of one number a step",
     "ours": "**ours**",
     "gloo": "**ours**, over Gloo",
     "ours_view": "**ours**, gradient_as_bucket_view",
     "ours_fused": "**ours**, FusedSGD",
+    "all_reduce": "**ours** with `AllReduce`",
+    "all_reduce_view": "**ours** with `AllReduce`, gradient_as_bucket_view",
+    "all_reduce_fused": "**ours** with `AllReduce`, FusedSGD",
     "c10d": "c10d::Reducer from C++",
     "plain_momentum": "plain module, C++, with SGD's momentum",
     "ours_momentum": "**ours**, FusedSGD with momentum",
@@ -41,27 +49,38 @@ TITLES = {
 # The baseline of each arm.
 PLAIN_OF = {"floor": "plain", "ours": "plain", "gloo": "plain",
             "ours_view": "plain",
-            "ours_fused": "plain", "ours_momentum": "plain_momentum",
+            "ours_fused": "plain", "all_reduce": "plain",
+            "all_reduce_view": "plain", "all_reduce_fused": "plain_fused",
+            "c10d": "plain", "python": "python_plain",
+            "python_view": "python_plain", "ours_momentum": "plain_momentum",
             "ours_adamw": "plain_adamw"}
-C10D_OF = {"ours": "c10d", "gloo": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
+C10D_OF = {"ours": "c10d", "gloo": "c10d", "ours_view": "c10d", "ours_fused": "c10d",
+           "all_reduce": "c10d", "all_reduce_view": "c10d", "all_reduce_fused": "c10d"}
 PYTHON_OF = {"ours": "python", "gloo": "python", "ours_view": "python_view",
-             "ours_fused": "python"}
+             "ours_fused": "python", "all_reduce": "python",
+             "all_reduce_view": "python_view", "all_reduce_fused": "python"}
 # Arms that also exist in an earlier build.
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 # Steps per block: about half a second.
 STEPS = {"mlp": 8, "small": 20}
+GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 20}
+GPU_ARMS = ["plain", "ours", "all_reduce", "all_reduce_view", "c10d", "plain_fused",
+            "all_reduce_fused"]
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
+          "mlp256": "8 x Linear(1024), batch 256",
+          "wide": "8 x Linear(4096), batch 4096",
           "small": "1,000 parameters: 500 x Linear(16), batch 32"}
 
 
 class Ranks:
     """Processes of one thread each that run blocks of steps on command.
 
-    enter: for each rank, what its process calls first. variables: of each rank.
+    gpu: whether they see the GPUs. enter: for each rank, what its process calls first. variables: of each rank.
     """
 
     def __init__(self, command, count=2, address="127.0.0.1", enter=None,
-                 variables=None):
+                 variables=None, gpu=False):
+        hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -71,7 +90,7 @@ class Ranks:
             env=dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
                      WORLD_SIZE=str(count), MASTER_ADDR=address,
                      MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-                     CUDA_VISIBLE_DEVICES="", **(variables or [{}] * count)[rank]))
+                     **hidden, **(variables or [{}] * count)[rank]))
             for rank in range(count)]
 
     def ask(self, command):
@@ -113,16 +132,25 @@ def measure(order, rounds, steps):
     return times
 
 
-def compare_to_others(model, rounds, build):
+def gpu_count():
+    import torch
+    return torch.cuda.device_count()
+
+
+def compare_to_others(model, rounds, build, gpu):
     folder = os.path.dirname(os.path.abspath(__file__))
-    cpp = Ranks([f"{build}/bench_steps", model])
-    python = Ranks([sys.executable, f"{folder}/step_worker.py", model])
+    count = min(gpu_count(), 2) if gpu else 2
+    cpp = Ranks([f"{build}/bench_steps", model], count, gpu=gpu)
+    python = Ranks([sys.executable, f"{folder}/step_worker.py", model], count,
+                   gpu=gpu)
+    order = ["python_plain", "python", "ours", "c10d", "plain", "gloo", "ours_view",
+             "ours_fused", "floor", "plain_momentum", "ours_momentum",
+             "plain_adamw", "ours_adamw", "python_view"]
+    if gpu:
+        order = ["python_plain", "python", *GPU_ARMS, "python_view"]
     times = measure(
-        {arm: (cpp if arm in CPP_ARMS else python, arm) for arm in [
-            "python_plain", "python", "ours", "c10d", "plain", "gloo", "ours_view",
-            "ours_fused", "floor", "plain_momentum", "ours_momentum",
-            "plain_adamw", "ours_adamw", "python_view"]},
-        rounds, STEPS[model])
+        {arm: (python if arm in PYTHON_ARMS else cpp, arm) for arm in order},
+        rounds, (GPU_STEPS if gpu else STEPS)[model])
 
     def ratio(arm, other):
         if other is None:
@@ -130,14 +158,14 @@ def compare_to_others(model, rounds, build):
         return format_ratio([a / b for a, b in zip(times[arm], times[other])])
 
     print_table(
-        f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
-        f"{rounds} rounds",
+        f"A step, {MODELS[model]}: {count} ranks, "
+        f"{'NCCL' if gpu else 'Gloo on the loopback'}, {rounds} rounds",
         ["arm", "ms a step", "ratio to the plain module", "to c10d::Reducer",
          "to PyTorch DDP of the same mode"],
         [[TITLES[arm], format_time(times[arm])] +
          [ratio(arm, other) for other in [
              PLAIN_OF.get(arm), C10D_OF.get(arm), PYTHON_OF.get(arm)]]
-         for arm in CPP_ARMS + PYTHON_ARMS])
+         for arm in (GPU_ARMS if gpu else CPP_ARMS) + PYTHON_ARMS])
 
 
 def compare_to_before(model, rounds, build, before):
@@ -162,14 +190,17 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--gpu", action="store_true",
+                        help="a rank on each of at most two GPUs")
     parser.add_argument("--before", help="folder of another build's programs")
     arguments = parser.parse_args()
-    for model in arguments.model or MODELS:
+    for model in arguments.model or (GPU_STEPS if arguments.gpu else STEPS):
         if arguments.before:
             compare_to_before(model, arguments.rounds, arguments.build,
                               arguments.before)
         else:
-            compare_to_others(model, arguments.rounds, arguments.build)
+            compare_to_others(model, arguments.rounds, arguments.build,
+                              arguments.gpu)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def format_ratio(values):
 
 
 def format_time(values):
-    return "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(values))
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*median_interval(values))
 
 
 def print_table(title, header, rows):
