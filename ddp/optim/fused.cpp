@@ -34,6 +34,8 @@ using torch::optim::Optimizer;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
+constexpr int64_t kFirst = 1;  // number of a first step
+
 /// Returns the parameter's state, or null if there is none yet.
 template <class State>
 State* find_state(Optimizer& optimizer, const at::Tensor& param) {
@@ -49,7 +51,6 @@ bool add_to_batch(Optimizer& optimizer,
                   FusedBatches& batches,
                   const SGDOptions& options,
                   const at::Tensor& param) {
-  constexpr int64_t kFirst = 1;
   if (options.momentum() == 0) {
     batches.of(param, kFirst).params.push_back(param);
     return true;
@@ -72,16 +73,17 @@ bool add_to_batch(Optimizer& optimizer,
 
 void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
   step_parts(batch, [&](const FusedPart& part) {
-    at::_fused_sgd_(part.params,
-                    part.grads,
-                    part.states[0],
-                    options.weight_decay(),
-                    options.momentum(),
-                    options.lr(),
-                    options.dampening(),
-                    options.nesterov(),
-                    /*maximize=*/false,
-                    /*is_first_step=*/batch.step == 1);
+    at::_fused_sgd_(
+        part.params,
+        part.grads,
+        part.states[0],
+        options.weight_decay(),
+        options.momentum(),
+        options.lr(),
+        options.dampening(),
+        options.nesterov(),
+        /*maximize=*/false,
+        /*is_first_step=*/options.momentum() != 0 && batch.step == kFirst);
   });
 }
 
