@@ -6,7 +6,7 @@ in steps.py.
 
 import argparse
 
-from steps import MODELS, STEPS, Ranks, gpu_count, measure
+from steps import MODELS, STEPS, Ranks, measure, rank_count
 from tables import format_ratio, format_time, print_table
 
 TITLES = {
@@ -38,7 +38,7 @@ def report(model, count, times):
                 format_ratio([a / b for a, b in zip(times[arm], times[other])])]
 
     print_table(
-        f"A step, {MODELS[model]}: {count} ranks, {len(times['ours'])} rounds",
+        f"A step, {MODELS[model]}: ranks: {count}, {len(times['ours'])} rounds",
         ["feature", "ms a step", "without it", "ratio"],
         [row(arm) for arm in TITLES if arm in times])
 
@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--gpu", action="store_true",
                         help="a rank on each of at most two GPUs")
     arguments = parser.parse_args()
-    count = min(gpu_count(), 2) if arguments.gpu else 2
+    count = rank_count(arguments.gpu)
     features = arguments.feature or TITLES
     arms = ["ours", *features, *(WITHOUT[feature] for feature in features
                                  if feature in WITHOUT)]

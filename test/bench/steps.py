@@ -132,14 +132,20 @@ def measure(order, rounds, steps):
     return times
 
 
-def gpu_count():
-    import torch
-    return torch.cuda.device_count()
+def rank_count(gpu):
+    """Returns 2; with GPUs one for each of at most two."""
+    if not gpu:
+        return 2
+    import torch  # takes seconds
+    count = min(torch.cuda.device_count(), 2)
+    if count == 0:
+        raise SystemExit("Expected a GPU for --gpu, but LibTorch sees none")
+    return count
 
 
 def compare_to_others(model, rounds, build, gpu):
     folder = os.path.dirname(os.path.abspath(__file__))
-    count = min(gpu_count(), 2) if gpu else 2
+    count = rank_count(gpu)
     cpp = Ranks([f"{build}/bench_steps", model], count, gpu=gpu)
     python = Ranks([sys.executable, f"{folder}/step_worker.py", model], count,
                    gpu=gpu)
@@ -150,7 +156,7 @@ def compare_to_others(model, rounds, build, gpu):
         order = ["python_plain", "python", *GPU_ARMS, "python_view"]
     times = measure(
         {arm: (python if arm in PYTHON_ARMS else cpp, arm) for arm in order},
-        rounds, (GPU_STEPS if gpu else STEPS)[model])
+        rounds, (GPU_STEPS if gpu else STEPS).get(model, 1))
 
     def ratio(arm, other):
         if other is None:
@@ -158,7 +164,7 @@ def compare_to_others(model, rounds, build, gpu):
         return format_ratio([a / b for a, b in zip(times[arm], times[other])])
 
     print_table(
-        f"A step, {MODELS[model]}: {count} ranks, "
+        f"A step, {MODELS[model]}: ranks: {count}, "
         f"{'NCCL' if gpu else 'Gloo on the loopback'}, {rounds} rounds",
         ["arm", "ms a step", "ratio to the plain module", "to c10d::Reducer",
          "to PyTorch DDP of the same mode"],
