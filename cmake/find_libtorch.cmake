@@ -46,6 +46,12 @@ macro(ddp_try_libtorch)
     ddp_check_libtorch("${_ddp_torch_root}")
   endif()
   unset(_ddp_torch_config)
+  # LibTorch compiles a CUDA program with the program's C++ standard. CMake before
+  # 3.25.2 knows no C++20 for nvcc.
+  if(CMAKE_VERSION VERSION_LESS 3.25.2 AND CMAKE_CXX_STANDARD GREATER 17
+     AND NOT CMAKE_CUDA_STANDARD)
+    set(CMAKE_CUDA_STANDARD 17)
+  endif()
   find_package(Torch ${DDP_TORCH_VERSION} QUIET ${ARGN})
   if(NOT Torch_FOUND)
     foreach(_ddp_config _ddp_version IN ZIP_LISTS Torch_CONSIDERED_CONFIGS Torch_CONSIDERED_VERSIONS)

@@ -34,7 +34,8 @@ add_test(NAME package_prefix
                  "${_ddp_prefix}")
 set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 
-ddp_add_package_test(install "${CMAKE_CXX_COMPILER}"
+# As C++20, for which LibTorch's package asks nvcc, too. The others are C++17.
+ddp_add_package_test(install "${CMAKE_CXX_COMPILER}" -DCMAKE_CXX_STANDARD=20
                      "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
 # The libraries take two minutes to compile.
