@@ -78,8 +78,8 @@ SharedSums::~SharedSums() {
   }
 }
 
-/// After an exception this rank takes no further part: a peer could take what
-/// the program writes then for the rest of this sum.
+/// After an exception this rank takes no further part: the program may write
+/// into the tensor, which a peer could read as the rest of this sum.
 template <class Body>
 auto SharedSums::guarded(const Body& body) {
   const c10::NoGradGuard no_grad;

@@ -71,7 +71,7 @@ class SharedSums {
   /// Whether a sum has started and not finished.
   bool is_working() const { return working_ > 0 && !has_stopped_; }
 
-  /// Ends the waits of this rank, and those of the others for this rank.
+  /// Ends the waits of this rank, and the other ranks' waits for this rank.
   void abort() noexcept;
 
  private:

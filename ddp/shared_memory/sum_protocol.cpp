@@ -264,7 +264,7 @@ void SumProtocol::sum_own_slice(SumNumber number, const at::Tensor& to) {
   }
 }
 
-/// Whether a host had to refuse the sum, which those that sum slices know.
+/// Whether a host had to refuse the sum. The ranks that sum slices know it.
 bool SumProtocol::is_refused(SumNumber number) const {
   for (int rank = 0; rank < ranks(); ++rank) {
     if (board_.place(rank, number).is_refused != 0) {

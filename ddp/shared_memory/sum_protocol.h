@@ -14,7 +14,7 @@
 
 namespace ddp::detail {
 
-/// The other hosts of a group whose ranks are on several ones.
+/// The other hosts of a group whose ranks are on several hosts.
 struct OtherHosts {
   /// Number of slices of a tensor, the same on all hosts. The first ranks of
   /// each host sum one slice each, the further ranks none.
@@ -22,8 +22,8 @@ struct OtherHosts {
   /// Starts the sum of a tensor of this rank over the ranks that have the same
   /// slice, one of each host. Only ranks with a slice call it.
   std::function<c10::intrusive_ptr<c10d::Work>(const at::Tensor&)> all_reduce;
-  /// Ends the all-reduces of this rank, and with an error those of the others.
-  /// Does not throw.
+  /// Ends the all-reduces of this rank; the other ranks' all-reduces end with an
+  /// error. Does not throw.
   std::function<void()> stop;
 };
 
@@ -92,8 +92,8 @@ class SumProtocol {
   /// Forgets the tensors that copies would go to. No step may follow.
   void stop() { copies_.clear(); }
 
-  /// What the next step towards the end of a sum waits for: a counter of a
-  /// rank, or an all-reduce over the hosts.
+  /// The subject of the next wait of a sum: a counter of a rank, or an
+  /// all-reduce over the hosts.
   struct Awaited {
     RankCounter* counter = nullptr;
     SumNumber number = 0;

@@ -165,7 +165,7 @@ TEST_CASE("a group around the job's gets its all-reduces") {
   }));
 }
 
-/// Trains in every way that changes the memory of gradients. Returns the
+/// Trains in all ways that change the memory of gradients. Returns the
 /// gradients and parameters of each step.
 std::vector<Tensor> train(Model& model, int rank) {
   torch::optim::SGD optimizer(model->parameters(), 1e-3);

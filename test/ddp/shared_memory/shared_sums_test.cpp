@@ -195,7 +195,7 @@ TEST_CASE("a rank waits for another at most the time-out") {
   CHECK(sums.is_working());
   CHECK_THROWS_WITH(sums.finish(number, milliseconds(100)),
                     Contains("Timed out waiting for rank 1"));
-  // What the other rank does from now on belongs to sums that this one left.
+  // From now on the other rank's steps belong to sums that this rank has left.
   CHECK_FALSE(sums.is_working());
   CHECK_THROWS_WITH(sums.copy_from(1, torch::zeros({3}), kLong),
                     Contains("an earlier sum"));

@@ -19,8 +19,8 @@ using Catch::Contains;
 
 constexpr int64_t kArenaBytes = 4096;
 
-/// What ranks of several hosts have sent to each other, in plain memory that
-/// begins as zeros.
+/// The messages between ranks of several hosts, in plain memory that begins as
+/// zeros.
 struct Wire {
   static constexpr int kMost = 4;  // hosts, slices and sums
   static constexpr int64_t kNumel = 64;
@@ -36,7 +36,7 @@ struct Wire {
   Slice slices[kMost];
 };
 
-/// A sum over hosts, complete when each of them has sent its message.
+/// A sum over hosts. The sum is complete when each host has sent a message.
 class WireWork : public c10d::Work {
  public:
   WireWork(Wire::Slice& slice, int hosts, int host, torch::Tensor tensor)
@@ -255,8 +255,8 @@ class Explorer {
                                       : protocol.take();
   }
 
-  /// Moves of two ranks may overlap in time if both are possible now. Such
-  /// moves must touch different memory: both orders end in the same state.
+  /// Moves of two ranks may overlap in time if both moves are possible now. They
+  /// must touch different memory: both orders end in the same state.
   void check_independence(const Saved& here, const std::vector<Move>& moves) {
     const auto after = [&](const Move& first, const Move& second) {
       TORCH_CHECK(make(first) && make(second));
