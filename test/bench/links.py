@@ -7,6 +7,7 @@ each: the bytes that each host sends in a step.
 """
 
 import argparse
+import csv
 import json
 import os
 import subprocess
@@ -51,8 +52,20 @@ def start(switch, program, model, gigabits):
                  [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in range(2)])
 
 
-def compare_sizes(ranks, model, gigabits, rounds):
+def write_csv(path, gigabits, times):
+    """Appends a line for each block, for scripts/plot."""
+    with open(path, "a", newline="") as file:
+        writer = csv.writer(file)
+        if file.tell() == 0:
+            writer.writerow(["gigabits", "arm", "ms"])
+        for arm, values in times.items():
+            writer.writerows([gigabits, arm, value] for value in values)
+
+
+def compare_sizes(ranks, model, gigabits, rounds, csv_file):
     times = measure({arm: (ranks, arm) for arm in ARMS}, rounds, STEPS[model])
+    if csv_file:
+        write_csv(csv_file, gigabits, times)
     best = min(CAPS, key=lambda arm: numpy.median(times[arm]))
 
     def ratio(arm, other):
@@ -67,7 +80,7 @@ def compare_sizes(ranks, model, gigabits, rounds):
 
 
 def compare_features(ranks, arms, model, gigabits, rounds):
-    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, features.STEPS)
+    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, features.BLOCK)
     print_table(
         f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds",
         ["arm", "ms a step", "ratio to ours"],
@@ -113,6 +126,8 @@ def main():
                         help="an arm of feature_arms.cpp, instead of sizes of buckets")
     parser.add_argument("--rate", type=float, action="append",
                         help="Gbit/s [10, 3, 1]")
+    parser.add_argument("--csv", metavar="FILE",
+                        help="append the times of the sizes, of one model")
     if not sandbox.enter():
         raise SystemExit("links: expected the rights to make namespaces")
     arguments = parser.parse_args()
@@ -125,7 +140,8 @@ def main():
                 compare_features(ranks, arguments.feature, model, gigabits,
                                  arguments.rounds)
             else:
-                compare_sizes(ranks, model, gigabits, arguments.rounds)
+                compare_sizes(ranks, model, gigabits, arguments.rounds,
+                              arguments.csv)
     if not arguments.feature:
         count_bytes(switch, f"{arguments.build}/bench_steps")
 

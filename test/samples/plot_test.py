@@ -15,6 +15,7 @@ from importlib.machinery import SourceFileLoader
 PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
                     "scripts", "plot")
 HEADER = "update,worker,staleness,loss\n"
+SIZES = "gigabits,arm,ms\n"
 COSTS = "way,device,state,sent,received,memory_parameters,memory_results\n"
 
 
@@ -129,6 +130,17 @@ class Numbers(PlotTest):
                             ("room,includes\njob,base\n", KeyError)):
             with self.assertRaises(error):
                 load().read_layers(self.write("layers.csv", text))
+
+    def test_sizes(self):
+        path = self.write("links.csv", SIZES + "3,ours,5\n3,cap25,8\n"
+                          "3,cap25,6\n1,ours,9\n")
+        self.assertTrue(load().has_sizes(path))
+        self.assertEqual(load().read_sizes(path),
+                         {3: {"ours": [5], "cap25": [8, 6]}, 1: {"ours": [9]}})
+        self.assertFalse(load().has_sizes(self.write("a.csv", HEADER)))
+        for text in SIZES, SIZES + "3,cap25,6\n":
+            with self.assertRaises(ValueError):
+                load().read_sizes(self.write("links.csv", text))
 
     def test_step(self):
         # The step of median length after the first is the fourth: 78 to 87.
@@ -254,6 +266,18 @@ class Pictures(PlotTest):
         result = self.plot(python_with_matplotlib(), costs)
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^plot: \S+costs.csv: .*\n$")
+
+    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    def test_sizes(self):
+        sizes = self.write("links.csv", SIZES + "".join(
+            f"{rate},{arm},{i}\n" for rate in (3, 1) for i in range(3)
+            for arm in ("ours", "cap1", "cap25", "plain")))
+        result = self.plot(python_with_matplotlib(), sizes)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(os.path.join(self.folder, "out.svg")) as file:
+            svg = file.read()
+        self.assertIn("<!-- 3 Gbit/s -->", svg)
+        self.assertIn("<!-- MiB of a bucket -->", svg)
 
     @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
     def test_steps(self):
