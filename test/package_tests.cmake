@@ -38,24 +38,27 @@ set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 ddp_add_package_test(install "${CMAKE_CXX_COMPILER}" -DCMAKE_CXX_STANDARD=20
                      "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
-# The libraries take two minutes to compile.
+# The libraries take two minutes to compile. Without them, the user's own file is
+# compiled alone.
+function(ddp_add_compiled_package_test from compiler)
+  add_test(
+    NAME package_${from}
+    COMMAND
+      "${CMAKE_CTEST_COMMAND}" --build-and-test
+      "${CMAKE_CURRENT_SOURCE_DIR}/package"
+      "${CMAKE_CURRENT_BINARY_DIR}/package/${from}" --build-generator
+      "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
+      --build-target CMakeFiles/train.dir/train.cpp.o --build-options
+      ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${compiler}"
+      -DDDP_FROM=${from})
+endfunction()
 if(DDP_NIGHTLY_TESTS)
   ddp_add_package_test(folder "${_ddp_other_compiler}" -DDDP_UNITY_BUILD=ON
                        -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
-  set_tests_properties(package_folder PROPERTIES LABELS package TIMEOUT 1200)
+else()
+  ddp_add_compiled_package_test(folder "${CMAKE_CXX_COMPILER}")
 endif()
-
-# FetchContent adds the same folder. The user's own file is compiled alone.
-add_test(
-  NAME package_fetch
-  COMMAND
-    "${CMAKE_CTEST_COMMAND}" --build-and-test
-    "${CMAKE_CURRENT_SOURCE_DIR}/package"
-    "${CMAKE_CURRENT_BINARY_DIR}/package/fetch" --build-generator
-    "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
-    --build-target CMakeFiles/train.dir/train.cpp.o --build-options
-    ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${_ddp_other_compiler}"
-    -DDDP_FROM=fetch)
+ddp_add_compiled_package_test(fetch "${_ddp_other_compiler}")
 
 # The next tests configure a project that must be refused: CMake exits with 1
 # and its error matches a regular expression.
@@ -194,7 +197,7 @@ set_tests_properties(package_without_download package_without_headers
                      PROPERTIES LABELS package)
 
 set_tests_properties(
-  package_prefix package_install package_fetch
+  package_prefix package_install package_folder package_fetch
   package_without_torch PROPERTIES LABELS package TIMEOUT 1200)
 if(DDP_CCACHE)
   foreach(name IN ITEMS install fetch folder)
