@@ -11,7 +11,9 @@ namespace ddp {
 /// Call it once per step, on every rank, after `backward()`. Further calls do
 /// no harm: between two reduced passes all ranks get the same answer. The first
 /// call informs ddprun that this program polls; a program that never calls it
-/// gets the signal itself. So make one call before any slow start-up work.
+/// gets the signal itself. So make one call before any slow start-up work. That
+/// call also makes this process ignore the signal, unless the program has a
+/// handler for it or the signal is SIGTERM, SIGINT, SIGHUP or SIGQUIT.
 ///
 /// Cost: a stat() of a file; without this ddprun option nothing. The ranks
 /// agree in their reduced passes. A reduced pass is a backward pass in which a
@@ -22,7 +24,8 @@ namespace ddp {
 /// mostly the second one after it, and stays true. Steps before the signal do
 /// not wait for the GPU; steps after it do. Without reduced passes this
 /// function never returns true: the ranks must then agree on their stop files
-/// by a collective of their own (base/job_files/stop_file.h).
+/// by a collective of their own. DDPRUN_STOP_FILE names the stop file of a
+/// rank; a stop is requested once the file has content.
 ///
 /// In a `Join`, a rank without inputs takes part, also if it alone gets the
 /// signal. The ranks with inputs leave the loop after the same pass. Then all
@@ -30,6 +33,10 @@ namespace ddp {
 ///
 /// In a world of one, or without a process group: returns the answer of the
 /// stop file, or false without one.
+///
+/// Throws nothing.
+/// Thread contract: any thread, but none while `init_process_group` or
+/// `destroy_process_group` runs.
 ///
 /// Example:
 /// @code

@@ -12,7 +12,9 @@ namespace ddp {
 /// - written it to the file named by TORCHELASTIC_ERROR_FILE, for the
 ///   launcher's report. ddprun and torchrun set this variable for each worker.
 ///
-/// The destructors of the body have run by then. A file that cannot be written
+/// The destructors of the body have run by then. If one of them has destroyed
+/// the process group, the other ranks learn that this rank has thrown, but not
+/// the text. A file that cannot be written
 /// is reported to stderr. Exceptions of other threads are not caught. A code
 /// that the body returns is passed on without a report.
 ///

@@ -29,23 +29,25 @@ class ReplayState {
   /// drawn from. A replay leaves these alone, since another thread may draw
   /// from them.
   /// @param has_drawn_on_cpu  whether the computation drew from the CPU's
-  ///   generator. A changed state is no proof, since another thread may have
-  ///   changed it.
+  ///   generator. A changed state is no proof there, since another thread may
+  ///   have changed it. A changed state of a GPU's generator counts as drawn.
   void forget_unused_generators(bool has_drawn_on_cpu);
 
   /// Returns true if a replay draws from the CPU's generator.
   bool draws_on_cpu() const { return cpu_after_.has_value(); }
 
-  /// Call after the replay. Returns true if the CPU's generator is in the same
-  /// state as after the first computation. Otherwise another thread has drawn
-  /// from it during one of the two computations.
+  /// Call after the replay, while its `Draws` still exists. Returns true if the
+  /// CPU's generator is in the same state as after the first computation.
+  /// Otherwise another thread has drawn from it during one of the two
+  /// computations.
   bool has_drawn_the_same() const {
     return !cpu_after_ || cpu_after_->are_current();
   }
 
   /// Sets the recorded autocast and casts during its lifetime, and restores the
-  /// previous ones. Narrow copies of parameters are not shared with code
-  /// outside.
+  /// previous ones. If no casts were recorded, those of the thread stay. Narrow
+  /// copies of parameters by these casts are not shared with code outside; a
+  /// `SegmentScope` does the same for copies by autocast.
   class Scope;
 
   /// Sets the generators to the recorded states during its lifetime, and

@@ -84,11 +84,13 @@ struct ModelAveragerOptions {
 /// does not communicate and no rank waits for a slower one. `NoExchange`, also
 /// within a `SwitchExchange`, still makes an all-reduce of a few bytes over the
 /// wrapper's ranks in each pass. To average the gradients of one host's ranks,
-/// use a wrapper over `process_group(ranks_of_this_host)`.
+/// give the wrapper a group of these ranks
+/// (`DistributedDataParallelOptions::process_group`).
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`. The gradients
-/// differ between ranks here; without the group a rank that skips a step alone
-/// also skips the collectives of a `PostLocalSGDOptimizer`.
+/// differ between ranks here, so a rank could skip a step, and the averaging
+/// after it, alone. Without the group the scaler's `step` throws for a
+/// `PostLocalSGDOptimizer`.
 ///
 /// In a `Join` every pass must be reduced, for example by a `NoExchange`, and
 /// `finish` needs a function that makes the optimizer's step and calls
@@ -135,7 +137,8 @@ class ModelAverager {
   /// @throws c10::Error if there is no level, the periods are not positive and
   ///   ascending, a group has fewer ranks than the group before it,
   ///   warmup_steps is negative, the outer optimizer has a warm-up or no
-  ///   parameters, or there is no process group although WORLD_SIZE is above 1.
+  ///   parameters, the SGD refuses its options (nesterov needs a momentum), or
+  ///   there is no process group although WORLD_SIZE is above 1.
   explicit ModelAverager(ModelAveragerOptions options,
                          const std::vector<at::Tensor>& parameters = {});
 
@@ -143,8 +146,10 @@ class ModelAverager {
   /// for each dtype and device, then the outer step. Call it after each step of
   /// the optimizer, on every rank. Collective if it averages.
   /// @returns true if the parameters that require a gradient have been
-  ///   averaged, in place.
-  /// @throws c10::Error if a rank has left, if the outer optimizer was made for
+  ///   averaged, in place, or would have been with other ranks: a rank alone
+  ///   sends nothing.
+  /// @throws c10::Error if a rank has left, if the group's time-out is over, if
+  ///   the outer optimizer was made for
   ///   another number of parameters, and in a `Join` if the last pass was not
   ///   reduced or a rank without inputs has no function. With NCCL the call
   ///   only queues the averaging: the next collective of the group throws for a
@@ -169,6 +174,7 @@ class ModelAverager {
   /// Saves and loads the number of steps, the outer parameters and their
   /// momentum in LibTorch's archives. torch::save accepts a
   /// `PostLocalSGDOptimizer`, which includes them, and no ModelAverager alone.
+  /// The options of the outer optimizer become those of the file.
   /// @throws c10::Error if the file lacks these entries or has outer parameters
   ///   of other shapes.
   void save(torch::serialize::OutputArchive& archive) const;

@@ -19,7 +19,9 @@ namespace ddp {
 ///
 /// torch::save, torch::load and `Checkpoint` include the averager's state, so a
 /// resumed training averages in the same steps. A file of the plain optimizer
-/// loads with a warning, and the averager then starts at step 0.
+/// loads with a warning, and the averager then starts at step 0. Its outer
+/// parameters (DiLoCo) are then those of its construction, so construct it
+/// after the model has been loaded.
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`; without it the
 /// scaler's `step` throws for this optimizer.

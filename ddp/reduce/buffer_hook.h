@@ -17,13 +17,22 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 /// buffers in place. Autograd does not see the change, so graphs that use the
 /// buffers stay valid.
 ///
-/// It is called on every rank at the end of each reduced backward pass, after
-/// the gradients have been exchanged, on the thread that ends the pass (with
-/// GPUs mostly one of autograd's), without gradient recording. It may
+/// The hook is called on every rank at the end of each reduced backward pass,
+/// after the gradients have been exchanged, on the thread that ends the pass
+/// (with GPUs mostly one of autograd's), without gradient recording. A pass
+/// that then throws for a missing gradient calls the hook, too. The hook may
 /// communicate over `group`, the ranks of the model, and has to wait for work
-/// that it starts. Its exception is thrown by this
-/// rank's `backward()`. The next pass fails on all ranks; on GPUs it fails on
-/// this rank, and the other ranks get an error by a later pass.
+/// that it starts.
+///
+/// This rank's `backward()` throws an exception of the hook. A hook must make
+/// all its collectives before it throws, because the other ranks wait in them.
+/// The next pass fails on all ranks; on GPUs it fails on this rank, and the
+/// other ranks get an error by a later pass. From then on each forward with
+/// gradients throws, until `update_process_group` or a new wrapper.
+///
+/// The wrapper's constructor throws c10::Error for a hook without
+/// broadcast_buffers. A `Join` throws c10::Error for a model with a hook,
+/// unless its throw_on_early_termination is set.
 ///
 /// `buffers` does not contain ignored buffers. The function is not called for a
 /// module without buffers, or if the model has only one rank and no exchange of
@@ -33,7 +42,10 @@ using BufferHook =
 
 /// A `BufferHook`: averages buffers of floating or complex numbers (statistics
 /// of a batch norm) over ranks, and copies the others (number of batches) from
-/// rank 0. Sends one message per dtype and device.
+/// rank 0. Sends one message per dtype and device. Collective. Autograd does
+/// not see the change in a hook, but sees it if a program calls this function
+/// with a module's own buffers. Throws c10::Error if a rank has left or the
+/// group's time-out is over.
 ///
 /// The mean of the ranks' variances is not the variance over all batches;
 /// `SyncBatchNorm` computes that.

@@ -22,8 +22,8 @@ struct OtherHosts {
   /// Starts the sum of a tensor of this rank over the ranks that have the same
   /// slice, one of each host. Only ranks with a slice call it.
   std::function<c10::intrusive_ptr<c10d::Work>(const at::Tensor&)> all_reduce;
-  /// Ends the all-reduces of this rank; the other ranks' all-reduces end with an
-  /// error. Does not throw.
+  /// Ends the all-reduces of this rank; the other ranks' all-reduces end with
+  /// an error. Does not throw.
   std::function<void()> stop;
 };
 

@@ -16,7 +16,8 @@
 // does not use this header. A wrapper records the scope
 // "DistributedDataParallel.forward" in each forward. Page: docs/slow_step.md.
 //
-// Example:
+// Example, for the CPU. A GPU runs behind the host: synchronize it before the
+// end of each scope (torch::cuda::synchronize()).
 // @code
 //   ddp::Profiler profiler;
 //   for (int step = 0; step < 5; ++step) {
@@ -73,13 +74,14 @@ struct TraceEvent {
   Kind kind;             ///< kind of the event
   std::string name;      ///< name in the profiler
   TimeSpan span;         ///< time of the event
-  int64_t elements = 0;  ///< of an all-reduce; 0 if unknown
+  int64_t elements = 0;  ///< of all inputs; 0 if unknown
   int64_t track = 0;     ///< row in a timeline: a thread or a GPU stream
 };
 
 /// LibTorch's profiler (Kineto), known in Python as torch.profiler. Runs from
-/// its construction to `stop`. A process can run one profiler at a time; the
-/// construction ends a trace of DDP_TRACE that this thread runs.
+/// its construction to `stop`. A process can run one profiler at a time: the
+/// constructor throws c10::Error if this thread already runs one, except a
+/// trace of DDP_TRACE, which it ends.
 ///
 /// If LibTorch has CUDA and the machine has no GPU, Kineto prints warnings to
 /// standard error; the environment variable KINETO_LOG_LEVEL=5, set before,
@@ -150,7 +152,7 @@ struct AllReduceTime {
 std::vector<AllReduceTime> last_all_reduces(
     const std::vector<TraceEvent>& events);
 
-/// Writes the events of all ranks to a file for chrome://tracing and
+/// Writes the events of all ranks of `group` to a file for chrome://tracing and
 /// ui.perfetto.dev (Chrome's trace event format). Each rank is a process "rank
 /// 0", "rank 1", ..., with a row for each of its tracks. Ranks of one host
 /// share a clock; between hosts, the times are off by the difference of the
@@ -160,7 +162,7 @@ std::vector<AllReduceTime> last_all_reduces(
 /// @param group  its ranks take part; null: all ranks. Without a process group
 ///   this process alone writes its events.
 /// @throws c10::Error on rank 0 if the file cannot be written; on every rank if
-///   a rank has left.
+///   a rank has left or the group's time-out is over.
 void save_timeline(const std::string& file,
                    const std::vector<TraceEvent>& events,
                    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);

@@ -31,7 +31,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Returns true while a `NoSyncGuard` of this model exists.
   bool is_sync_paused() const { return pauses_ > 0; }
 
-  /// The group over which gradients are averaged; null in a world of one.
+  /// The group over which gradients are averaged; null if this rank is alone in
+  /// it, also with an exchange.
   const c10::intrusive_ptr<c10d::Backend>& process_group() const {
     return group_;
   }
@@ -39,7 +40,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Continues training with the ranks of another group, as if the module were
   /// wrapped again with this group and the same options. The ranks compare
   /// their modules and, unless init_sync is off, copy the parameters and
-  /// buffers of the new group's rank 0. The buckets are planned again. Objects
+  /// buffers of the new group's rank 0. The buckets are planned again. The
+  /// parameters that are trained stay those of the first wrapping: the same
+  /// parameters must have been trainable when each of the new ranks wrapped its
+  /// module. Objects
   /// that refer to the wrapper (a container, an optimizer, a guard) stay valid.
   /// The backward pass of an earlier forward averages over the new ranks; it
   /// stays local if the model had one rank and no exchange in that forward.
@@ -54,13 +58,17 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ///
   /// @param group  null: all ranks. In a group of this rank alone, gradients
   ///   are exchanged only with an `exchange`.
-  /// @param exchange  an exchange over the new group; required if the model was
-  ///   wrapped with one. It starts from its own state, for example from
-  ///   `PowerSGD::load_state()` with the state of the old exchange.
+  /// @param exchange  an exchange over the new group; required in a group of
+  ///   several ranks if the model was wrapped with one. It starts from its own
+  ///   state, for example from `PowerSGD::load_state()` with the state of the
+  ///   old exchange.
   /// @throws c10::Error on every rank of the new group if the modules or
   ///   options differ, if on one rank a pass is being reduced or a `Join`
   ///   contains the model, or if the exchange is missing or is the old one.
-  ///   After the error every rank continues with its old group.
+  ///   After the error every rank continues with its old group. An exchange
+  ///   that does not fit the model (another reducer has it, it stands beside a
+  ///   reduce_dtype, it refuses sparse gradients) throws on its own rank alone,
+  ///   after the copy, and so does a rank that leaves during the call.
   ///
   /// Example:
   /// @code

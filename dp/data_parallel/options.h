@@ -29,7 +29,8 @@ namespace dp {
 /// @endcode
 struct DataParallelOptions {
   /// Sets `devices` to the GPUs with these indices.
-  /// @throws c10::Error if an index is out of range for a GPU.
+  /// @throws c10::Error if an index is negative or above 127. The wrapper's
+  ///   constructor throws for a GPU that is not there.
   DataParallelOptions& device_ids(const std::vector<int64_t>& ids) {
     constexpr int64_t kLast = std::numeric_limits<c10::DeviceIndex>::max();
     devices_.clear();
@@ -65,13 +66,17 @@ struct DataParallelOptions {
   /// combined with `chunk_sizes`.
   TORCH_ARG(std::vector<double>, chunk_weights) = {};
   /// Combines the replicas' tensors into one: `concatenate`, `sum`, `mean` or a
-  /// custom function.
+  /// custom function. With one device it is not called: the result is the
+  /// module's.
   TORCH_ARG(Aggregate, aggregate) = concatenate;
   /// Creates a module of the same type and structure as the wrapped module, for
   /// modules without `clone()`. Parameters and buffers of the new module
   /// receive the values of the wrapped module. If type or structure differ, or
   /// tensors are shared with the wrapped module, the construction of the
-  /// wrapper throws c10::Error.
+  /// wrapper throws c10::Error. Called for each replica but the first, again
+  /// by `remake_replicas()` and by a forward after a change of the module's
+  /// structure, which throw the same error. It must be valid as long as the
+  /// wrapper.
   TORCH_ARG(std::function<std::shared_ptr<torch::nn::Module>()>,
             make_replica) = nullptr;
 };

@@ -255,8 +255,8 @@ class Explorer {
                                       : protocol.take();
   }
 
-  /// Moves of two ranks may overlap in time if both moves are possible now. They
-  /// must touch different memory: both orders end in the same state.
+  /// Moves of two ranks may overlap in time if both moves are possible now.
+  /// They must touch different memory: both orders end in the same state.
   void check_independence(const Saved& here, const std::vector<Move>& moves) {
     const auto after = [&](const Move& first, const Move& second) {
       TORCH_CHECK(make(first) && make(second));
