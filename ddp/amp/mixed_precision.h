@@ -26,7 +26,8 @@ namespace ddp {
 /// returns the parameter's own dtype, direct access to its memory
 /// (`data_ptr()`, `accessor`, `data()`) reads the parameter itself, and so does
 /// the backward of a custom autograd function that saved it. An operator that
-/// writes to a parameter gets the parameter. For products in a narrow dtype and
+/// writes to a parameter gets the parameter, and so do operators that the
+/// forward calls on a thread of its own. For products in a narrow dtype and
 /// sums in float, without a cast of inputs and buffers, use `AutocastGuard`.
 ///
 /// With kHalf use a `GradScaler`.
@@ -44,7 +45,11 @@ namespace ddp {
 struct MixedPrecision {
   /// Dtype of parameters in a forward, and of the floating-point tensors among
   /// its arguments, also in vectors, arrays, tuples, pairs, maps, optionals and
-  /// structs with `tensor_fields`. Outputs are not converted.
+  /// structs with `tensor_fields`. The forward gets copies of these arguments:
+  /// an assignment to one of them, or a write to a converted tensor, does not
+  /// reach the caller. Arguments of other types, arguments that cannot be
+  /// copied and outputs are not converted. A module that contains a
+  /// `ScriptModule` throws c10::Error when it is wrapped with a param_dtype.
   TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
   /// Dtype in which gradients are sent and summed (`CastExchange`);
   /// std::nullopt for param_dtype. Neither dtype is used by an `exchange` of

@@ -135,6 +135,8 @@ class Checkpoint {
   /// `PowerSGD` or the passes left of a `SwitchExchange`. If another number of
   /// ranks loads the file, each rank gets the state of its rank modulo the
   /// number of saved states.
+  /// `PowerSGD` checks the sizes of its state only in the next pass, which
+  /// throws if they do not fit.
   /// @throws c10::Error as above, or if `exchange` is null.
   Checkpoint& add(std::string name, std::shared_ptr<Exchange> exchange);
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`
@@ -165,7 +167,8 @@ class Checkpoint {
 
   /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or
   /// LBFGS, a fused one, or a ZeroRedundancyOptimizer of any of these except
-  /// LBFGS. The file is the same for all of them. For a PostLocalSGDOptimizer
+  /// LBFGS. Another class is an error of `save` and `load` (c10::Error on all
+  /// ranks). The file is the same for all of them. For a PostLocalSGDOptimizer
   /// it also contains the averager's "step", as PyTorch's does.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// Sets the sampler of the training set, to resume in the middle of an epoch.
@@ -173,7 +176,9 @@ class Checkpoint {
   /// Sets the scaler. Save after its `update()`. A disabled scaler ignores the
   /// file.
   Checkpoint& scaler(GradScaler& scaler);
-  /// Sets the ranks that save and load together; null for all ranks.
+  /// Sets the ranks that save and load together; null for all ranks of
+  /// `init_process_group`. Without that call each process saves and loads
+  /// alone.
   Checkpoint& process_group(c10::intrusive_ptr<c10d::Backend> group);
 
   /// Sets the epoch to continue with. `load` sets it too.
@@ -187,7 +192,9 @@ class Checkpoint {
   /// Sets the number of examples that this rank has trained on in the current
   /// pass of the sampler in this program. Needed only to save in the middle of
   /// an epoch with a data loader that has worker threads, whose sampler is
-  /// ahead of the training. std::nullopt: the number of examples that the
+  /// ahead of the training. The number stays until the next call and counts for
+  /// all samplers of the Checkpoint: after `load`, call `set_epoch` of a second
+  /// one with a new epoch. std::nullopt: the number of examples that each
   /// sampler has returned.
   Checkpoint& trained(std::optional<size_t> examples);
 
@@ -197,7 +204,9 @@ class Checkpoint {
   ///
   /// Collective: returns when the file is on the disk.
   /// @throws c10::Error on every rank, with the reason of the first rank that
-  ///   failed.
+  ///   failed. An optimizer or exchange that throws while its state is gathered
+  ///   throws on its own rank alone; the other ranks wait until that rank
+  ///   leaves or the time-out is over.
   void save(const std::string& path) const;
 
   /// Reads the file on every rank and restores the models, the optimizers, the

@@ -60,7 +60,9 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
 ///
 /// The tensors in the file are on the CPU. The folder of the file must exist.
 /// The file is replaced atomically: after a crash or a full disk at any point
-/// the previous file is still complete. Not collective; for training under
+/// the previous file is still complete. The new content is first PATH.tmp,
+/// which replaces an older file of that name. Not collective: one rank calls
+/// it, since of two writers of one path one may throw. For training under
 /// ddprun see `ddp::Checkpoint`.
 ///
 /// @throws c10::Error that names the file and the failed operation.

@@ -26,9 +26,9 @@ namespace ddp {
 /// scales. The all-gathers, half of the traffic, run in `finish`, one bucket
 /// after the other, and do not overlap with the backward pass.
 ///
-/// With `QuantizedCode` the error of an element is at most 1/254 of the sum,
-/// over ranks, of the largest share (gradient / ranks) in its block, plus 1/254
-/// of the largest mean in its block.
+/// With `QuantizedCode` the error of an element is at most about 1/254 of the
+/// sum, over ranks, of the largest share (gradient / ranks) in its block, plus
+/// 1/254 of the largest mean in its block.
 ///
 /// Complex gradients are encoded as pairs of real numbers. With
 /// `NarrowCode` and `QuantizedCode`, elements that are not finite on one rank

@@ -30,10 +30,12 @@ struct DesyncGuardOptions {
 };
 
 /// Compares, every few passes, the data that the ranks are about to combine:
-/// the plan of the buckets; name, shape, strides and dtype of each parameter;
-/// its values; the number of collectives so far. If ranks differ, all ranks get
-/// the same error before their data mix. The error names the parameter and the
-/// rank that differs from most ranks; of two ranks it names rank 1.
+/// the plan of the buckets; name, shape, strides, dtype and requires_grad of
+/// each parameter; its values; the number of collectives so far. If ranks
+/// differ, all ranks get the same error before their data mix. The error names
+/// the parameter and the rank that differs from most ranks; of two ranks it
+/// names rank 1. If only the numbers of collectives differ, the error lists
+/// them for all ranks.
 ///
 /// A diagnostic tool: a comparison costs one all-gather of two numbers per
 /// bucket and one pass over the parameters for their values, and the ranks wait
@@ -49,12 +51,12 @@ struct DesyncGuardOptions {
 /// @endcode
 class DesyncGuard : public ForwardingExchange {
  public:
-  /// Guards an `AllReduce` over the group.
+  /// Guards an `AllReduce` over the group, which must not be null.
   /// @throws c10::Error if `every` is not positive.
   explicit DesyncGuard(c10::intrusive_ptr<c10d::Backend> group,
                        const DesyncGuardOptions& options = {});
   /// @param inner  exchange of the buckets.
-  /// @param group  its ranks.
+  /// @param group  its ranks; not null.
   /// @throws c10::Error if `every` is not positive or `inner` is null.
   DesyncGuard(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group,

@@ -67,8 +67,8 @@ class NarrowCode : public GradientCode {
 
 /// Stores each number as an integer from -127 to 127, and one float scale for
 /// each block: one byte for a number and four bytes for a block. The error of a
-/// number is at most 1/254 of the largest absolute value in its block, and zero
-/// is exact. A block that contains inf or NaN becomes NaN.
+/// number is at most about 1/254 of the largest absolute value in its block,
+/// and zero is exact. A block that contains inf or NaN becomes NaN.
 ///
 /// Example:
 /// @code

@@ -11,7 +11,8 @@ namespace ddp {
 /// communication. Corresponds to PyTorch's noop_hook. The ranks still report
 /// missing gradients to each other with an all-reduce of a few elements per
 /// pass, so each pass waits for the slowest rank; under a `NoSyncGuard` it does
-/// not.
+/// not. Buffers are still copied from rank 0 in each reduced pass, unless
+/// `broadcast_buffers(false)`.
 ///
 /// The parameters of the ranks differ from the first step on. A `GradScaler`
 /// needs the group (`GradScalerOptions::process_group`), so that all ranks skip

@@ -59,8 +59,9 @@ namespace ddp {
 class StepInBackward : public ForwardingExchange {
  public:
   /// Steps after an all-reduce over the group.
-  /// @param optimizer  must outlive the model. Parameters that it does not
-  ///   contain are not stepped.
+  /// @param optimizer  must outlive the model. A parameter is stepped if it is
+  ///   in the optimizer and the model averages its gradient: parameters of
+  ///   other modules, and ignored ones, need an optimizer of their own.
   /// @param group  the ranks; not null.
   /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
   ///   PostLocalSGDOptimizer, which step all parameters together.

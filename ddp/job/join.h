@@ -41,6 +41,7 @@ struct JoinTurn {
 ///       return ddp::process_group();
 ///     }
 ///     c10::Device join_device() const override { return ddp::local_device(); }
+///     /// @param mine  one number of float.
 ///     torch::Tensor sum(const torch::Tensor& mine) {
 ///       if (join() != nullptr) {
 ///         join()->announce(*this);
@@ -72,7 +73,7 @@ class Joinable {
   virtual c10::Device join_device() const = 0;
 
   /// Returns why this object cannot join with these options, or "". A Join with
-  /// throw_on_early_termination does not ask.
+  /// throw_on_early_termination ignores the answer.
   virtual std::string refuses_join(const JoinOptions& /*options*/) const {
     return "";
   }
@@ -107,7 +108,8 @@ struct JoinOptions {
   /// an error that names this rank; the other ranks get the error in their next
   /// forward.
   TORCH_ARG(bool, throw_on_early_termination) = false;
-  /// False: the Join has no effect.
+  /// False: the Join has no effect. Must be equal on all ranks, which do not
+  /// compare it.
   TORCH_ARG(bool, enable) = true;
 };
 
@@ -122,11 +124,14 @@ struct JoinOptions {
 /// cost nothing; ranks may differ in them. With throw_on_early_termination each
 /// forward with gradient recording makes the all-gather instead, also under a
 /// `NoSyncGuard`, so all ranks need the same number of these forwards. Buffers
-/// are broadcast from the highest rank that has inputs.
+/// are broadcast from the highest rank that has inputs; with
+/// throw_on_early_termination from rank 0.
 ///
 /// The optimizer of a rank without inputs does not step, so its momentum would
 /// differ afterwards. Pass the step to `finish`, which runs it after each pass,
-/// to keep the optimizer equal on all ranks.
+/// to keep the optimizer equal on all ranks. With several joinables it runs
+/// after the turn of each of them and does not learn of which, so several
+/// models with optimizers need a Join each.
 ///
 /// A `GradScaler` must be part of the Join, and the function of `finish` then
 /// steps through it:
@@ -144,14 +149,17 @@ struct JoinOptions {
 /// `finish` warns of a function that never used the scaler.
 ///
 /// A Join does not shadow the program's own collectives in the loop, nor a
-/// `SyncBatchNorm` in training mode; the latter is an error unless
-/// throw_on_early_termination is set. With several models, each model needs its
-/// own backward().
+/// `SyncBatchNorm` in training mode or a `buffer_hook`; the latter two are
+/// errors unless throw_on_early_termination is set. With several models, each
+/// model needs its own backward().
 ///
-/// @throws c10::Error on every rank if the ranks pass different joinables or
-///   options, if a joinable is in another Join, has another group than the
-///   first one or (without throw_on_early_termination) refuses to join, or if
-///   ranks announce different joinables.
+/// @throws c10::Error on every rank if the ranks pass joinables of different
+///   names or different options, if a joinable is in another Join, has another
+///   group than the first one or (without throw_on_early_termination) refuses
+///   to join, or if ranks announce different joinables.
+///
+/// Thread contract: one thread constructs, finishes and destroys the Join, and
+/// steps the optimizers between.
 ///
 /// The joinables must outlive the Join. If the Join is destroyed without
 /// `finish` (an exception), it releases them and does not communicate.
@@ -181,7 +189,8 @@ class Join {
   /// Collective; call it when this rank has no more inputs.
   /// @param after_turn  called after each step of the other ranks in which this
   ///   rank has taken part; every `.grad` then holds their average. Required if
-  ///   an optimizer step is collective; see `step_outside`.
+  ///   an optimizer step is collective; see `step_outside`. It must not step a
+  ///   joinable of this Join.
   /// @throws c10::Error with throw_on_early_termination if other ranks have
   ///   inputs; without a function if `step_outside` was called.
   void finish(const std::function<void()>& after_turn = {});
@@ -210,6 +219,9 @@ class Join {
 
   /// For joinables: announces that this rank has inputs and that `who`
   /// communicates next. Collective.
+  /// @throws c10::Error in the function of `finish`, and before another
+  /// joinable
+  ///   has called `done`.
   JoinTurn announce(const Joinable& who);
 
   /// For joinables: the announced step has ended.
