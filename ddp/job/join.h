@@ -130,8 +130,7 @@ struct JoinOptions {
 /// The optimizer of a rank without inputs does not step, so its momentum would
 /// differ afterwards. Pass the step to `finish`, which runs it after each pass,
 /// to keep the optimizer equal on all ranks. With several joinables it runs
-/// after the turn of each of them and does not learn of which, so several
-/// models with optimizers need a Join each.
+/// after the turn of each of them and does not learn of which.
 ///
 /// A `GradScaler` must be part of the Join, and the function of `finish` then
 /// steps through it:
