@@ -38,12 +38,13 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 
   NetImpl() { reset(); }
   void reset() override {
+    // Braces draw the layers' random weights in this order with any compiler.
     layers = register_module("layers",
-                             torch::nn::Sequential(torch::nn::Linear(2, 64),
+                             torch::nn::Sequential{torch::nn::Linear(2, 64),
                                                    torch::nn::Tanh(),
                                                    torch::nn::Linear(64, 64),
                                                    torch::nn::Tanh(),
-                                                   torch::nn::Linear(64, 2)));
+                                                   torch::nn::Linear(64, 2)});
   }
   torch::Tensor forward(const torch::Tensor& x) {
     return torch::log_softmax(layers->forward(x), 1);

@@ -23,7 +23,9 @@ struct AutocastOptions {
   /// std::nullopt: as in the enclosing region; true without one. Only copies of
   /// parameters are kept, not of results computed from them: torch::nn::Linear
   /// transposes its weight and converts the result in each forward,
-  /// torch::linear(x, weight, bias) keeps a copy.
+  /// torch::linear(x, weight, bias) keeps a copy. A kept copy has the dtype of
+  /// the guard that made it. A guard of another dtype gets the same copy, also
+  /// on another thread, unless it has cache_enabled(false).
   TORCH_ARG(std::optional<bool>, cache_enabled) = std::nullopt;
 };
 

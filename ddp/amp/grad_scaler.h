@@ -40,8 +40,8 @@ struct GradScalerOptions {
   /// which are the same on all ranks. Needed if gradients differ between ranks:
   /// for an optimizer that has a part of the parameters on each rank, or layers
   /// that only some ranks have. A `ZeroRedundancyOptimizer` has all parameters
-  /// and does not need it. `unscale_` is then collective: one
-  /// all-reduce of one number on the device of the scale, also on a rank
+  /// and does not need it. `unscale_`, also within `step`, is then collective:
+  /// one all-reduce of one number on the device of the scale, also on a rank
   /// without gradients.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
 };
@@ -119,7 +119,8 @@ class GradScaler : public Joinable {
   ///   `scale()`; for a gradient of float16 (keep parameters in float); for an
   ///   optimizer that a `StepInBackward` steps; for an optimizer in the
   ///   scaler's `Join`, because a rank without inputs would step it with
-  ///   gradients that are still scaled.
+  ///   gradients that are still scaled; with a `process_group`, if a rank has
+  ///   left or the group's time-out is over, and as `Join::step_outside`.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Calls `optimizer.step()` unless a gradient contains inf or NaN.
@@ -129,7 +130,7 @@ class GradScaler : public Joinable {
   ///   if none of its parameters has a gradient and no `process_group` is set;
   ///   if the optimizer averages parameters over several ranks
   ///   (`PostLocalSGDOptimizer`) and no `process_group` is set; and as
-  ///   `unscale_`.
+  ///   `unscale_`, if that was not called before.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the iteration, after the steps of all optimizers: reduces the scale
@@ -176,7 +177,8 @@ class GradScaler : public Joinable {
   std::optional<GradScalerState> state_dict() const;
   /// Continues from a saved state. Does nothing if the scaler is disabled.
   /// @throws c10::Error, without any change, for std::nullopt (the state of a
-  ///   disabled scaler), or for numbers that the constructor does not accept.
+  ///   disabled scaler), for numbers that the constructor does not accept, or
+  ///   for a negative `growth_tracker`.
   void load_state_dict(const std::optional<GradScalerState>& state);
   /// Throws if `load_state_dict` would throw, and changes nothing.
   void check_state_dict(const std::optional<GradScalerState>& state) const;

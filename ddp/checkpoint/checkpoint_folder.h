@@ -19,7 +19,8 @@ namespace detail {
 class Disk;
 }
 
-/// Options of `CheckpointFolder`.
+/// Options of `CheckpointFolder`; the same on all ranks, which do not compare
+/// them.
 ///
 /// Example:
 /// @code
@@ -89,14 +90,16 @@ class CheckpointFolder {
   ///
   /// @returns false if nothing was saved, because the previous checkpoint was
   ///   still being written.
-  /// @throws c10::Error on every rank: as `Checkpoint::save`; if the folder has
-  ///   a checkpoint of a later step, which `load` would prefer; if the previous
-  ///   checkpoint is not on the disk after `timeout`.
+  /// @throws c10::Error on every rank: as `Checkpoint::save`; if the step is
+  ///   negative; if the folder has a checkpoint of a later step, which `load`
+  ///   would prefer; if the previous checkpoint is not on the disk after
+  ///   `timeout`.
   bool save(const Checkpoint& checkpoint);
 
   /// Loads the newest checkpoint that is valid on every rank. Skips invalid
-  /// checkpoints (truncated, damaged, unreadable on a rank); rank 0 then prints
-  /// one warning. First waits for a write in the background, as `wait` does.
+  /// checkpoints (truncated, damaged, unreadable on a rank, not the same file
+  /// on all ranks); rank 0 then prints one warning. First waits for a write in
+  /// the background, as `wait` does.
   ///
   /// @returns false if rank 0 finds no checkpoint in the folder; nothing is
   ///   changed then.

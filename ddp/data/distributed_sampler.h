@@ -20,9 +20,10 @@ namespace ddp {
 ///       ddp::DistributedSamplerOptions().seed(42).drop_last(true));
 /// @endcode
 struct DistributedSamplerOptions {
-  /// Number of ranks that share the dataset. Unset: `ddp::world_size()`.
+  /// Number of ranks that share the dataset. Unset: `ddp::world_size()` when
+  /// the sampler is constructed, which is 1 before `init_process_group`.
   TORCH_ARG(std::optional<int64_t>, num_replicas) = std::nullopt;
-  /// Rank whose indices are drawn. Unset: `ddp::rank()`.
+  /// Rank whose indices are drawn. Unset: `ddp::rank()` at that time.
   TORCH_ARG(std::optional<int64_t>, rank) = std::nullopt;
   /// Draw a new order every epoch, from `seed + epoch`. False: 0, 1, 2, ...
   TORCH_ARG(bool, shuffle) = true;
@@ -138,7 +139,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Returns the sampler's position from the progress of each rank, which may
   /// differ; `Checkpoint` gathers it. A rank without an entry counts like the
   /// first entry.
-  /// @param by_rank  not empty.
+  /// @param by_rank  not empty, with ranks in [0, num_replicas).
   SamplerState state(const std::vector<SamplerProgress>& by_rank) const;
 
   /// Continues at a saved position. The number of ranks may have changed: the

@@ -16,7 +16,8 @@ namespace ddp {
 /// number of ranks and samples. Collective; call it from the thread that uses
 /// the group.
 ///
-/// @param count  number of samples; may be smaller than the number of ranks.
+/// @param count  number of samples, equal on all ranks, which is not checked;
+///   may be smaller than the number of ranks.
 /// @param batch_size  number of samples per call of `results`; positive, else
 ///   c10::Error.
 /// @param results  function that gets the indices of some samples and returns a
@@ -28,8 +29,10 @@ namespace ddp {
 ///   without samples the tensor is on the CPU, or with NCCL on the rank's GPU;
 ///   if `count` is 0, on the CPU.
 /// @throws the exception of `results` on its own rank; the other ranks throw
-///   c10::Error with this rank and its reason. c10::Error on every rank if the
-///   rows do not fit together, or if a rank has left.
+///   c10::Error with this rank and its reason. c10::Error on every rank if
+///   `results` returns a wrong number of rows, if the rows do not fit together,
+///   or if a rank has left. The ranks that are done wait for the others up to
+///   the group's time-out, and then throw c10::Error.
 ///
 /// Switch the model to evaluation mode first. All results are gathered at the
 /// end. Do not use a sampler with padding, as for training: it counts some
@@ -89,11 +92,12 @@ at::Tensor evaluate(Dataset&& dataset,
 /// Collective.
 ///
 /// @param rows  dense; may be undefined on a rank without samples.
-/// @param count  number of samples of the dataset.
+/// @param count  number of samples of the dataset, equal on all ranks.
 /// @param group  null: all ranks.
-/// @returns as `evaluate`.
+/// @returns as `evaluate`, without autograd history.
 /// @throws c10::Error on every rank if a rank passes a wrong number of rows, if
-///   the rows do not fit together, or if a rank has left.
+///   the rows do not fit together, if a rank has left, or if the group's
+///   time-out is over.
 at::Tensor all_gather_samples(
     const at::Tensor& rows,
     size_t count,

@@ -39,7 +39,8 @@ struct AllReduceOptions {
 
 /// Averages gradients over ranks with one all-reduce for each bucket. The
 /// default exchange of `DistributedDataParallel`. Sparse gradients are summed
-/// row by row over Gloo; NCCL has no all-reduce for them.
+/// row by row over Gloo; NCCL has no all-reduce for them, so the model's
+/// constructor throws c10::Error.
 class AllReduce : public Exchange {
  public:
   /// @param group  not null: the ranks of the reducer or, within a
@@ -56,9 +57,10 @@ class AllReduce : public Exchange {
   /// Returns memory that the ranks share if the group sums in shared memory,
   /// see `ProcessGroupOptions::shared_memory`.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
+  /// @throws c10::Error that does not name the bucket if a rank has left.
   void start(const GradientBucket& bucket) override;
-  /// @throws c10::Error that names the bucket if a rank has left. With NCCL the
-  ///   next pass throws instead.
+  /// @throws c10::Error that names the bucket if a rank has left or the group's
+  ///   time-out is over. With NCCL the next pass throws instead.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { works_.clear(); }
 

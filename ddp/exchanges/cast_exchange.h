@@ -26,7 +26,8 @@ namespace ddp {
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
 /// all-reduce of a few elements per pass for the reports of missing gradients,
-/// which cannot use the converted bucket.
+/// which cannot use the converted bucket. CPU ranks of one host send over Gloo
+/// what an `AllReduce` alone sums in shared memory.
 ///
 /// Example:
 /// @code

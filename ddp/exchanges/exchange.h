@@ -163,8 +163,12 @@ class Exchange {
   /// reducer calls this when it is constructed, for a new plan, and before a
   /// pass in which the program still holds a gradient of the bucket; the last
   /// happens on single ranks, so the call is not collective. The memory becomes
-  /// `.grad` and may outlive this object. Default: memory of the device's
-  /// allocator.
+  /// `.grad` and may outlive this object. The tensor needs a storage of its own
+  /// and begins at the storage's first element. On a GPU the storage needs an
+  /// allocator: before a pass in which no `.grad` holds a gradient of the
+  /// bucket, the reducer (without gradient_as_bucket_view) frees the memory and
+  /// gets new memory from this allocator, without a call of this function.
+  /// Default: memory of the device's allocator.
   virtual at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
 
   /// Returns the smallest number of ranks over which this exchange ever
@@ -195,11 +199,12 @@ class Exchange {
   /// result.
   virtual void finish(const GradientBucket& bucket) = 0;
 
-  /// Called if an error ended a pass before every started bucket was finished;
-  /// no pass follows. Not called if the reducer is destroyed, or gets another
-  /// group, after an exception of the program has left the pass. Release the
-  /// works here: over Gloo a work that is still referenced keeps the
-  /// connections open, and another rank waits on them until its time-out.
+  /// Called if an error ended a pass at once (see above): mostly before every
+  /// started bucket was finished, but also if no bucket was started or all were
+  /// finished. No pass follows. Not called if the reducer is destroyed, or gets
+  /// another group, after an exception of the program has left the pass.
+  /// Release the works here: over Gloo a work that is still referenced keeps
+  /// the connections open, and another rank waits on them until its time-out.
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training, by name; empty for an

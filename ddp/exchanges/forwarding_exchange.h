@@ -17,7 +17,8 @@ namespace ddp {
 /// conversion, a division) must also override `sums_every_element` to return
 /// false.
 ///
-/// Example: measures the time until a pass has been exchanged.
+/// Example: adds up the time that the host spends in `finish`. On the CPU this
+/// is the wait for the exchange; with NCCL the host does not wait there.
 /// @code
 ///   class Timed : public ddp::ForwardingExchange {
 ///    public:

@@ -15,8 +15,10 @@ namespace ddp {
 
 /// Adapts a function to an exchange, like PyTorch's register_comm_hook. The
 /// hook is called once for each bucket of each pass, when the bucket is full.
-/// It returns at once; the end of the pass waits for its result. As in PyTorch
-/// the gradients have not been divided. A hook keeps its state in its captures.
+/// The hook returns at once; the end of the pass waits for its result. As in
+/// PyTorch the gradients have not been divided. A hook does not learn how many
+/// ranks have inputs left in a `Join`, so divide_by_initial_world_size(false)
+/// does not change its result. A hook keeps its state in its captures.
 ///
 /// Example: an all-reduce that counts its buckets, then an all-reduce whose
 /// result is processed further.

@@ -29,7 +29,8 @@ struct PowerSGDOptions {
   /// exact and needs more bytes. Usual are 1 to 4, for some language models 32.
   TORCH_ARG(int64_t, rank) = 1;
   /// A gradient is compressed only if it becomes smaller by more than this
-  /// factor. Must be positive. Vectors are sent uncompressed.
+  /// factor. Must be positive. Vectors are sent uncompressed, unless the factor
+  /// is below 1.
   TORCH_ARG(double, min_compression_rate) = 2;
   /// Whether the compression error of a step is added to the next step's
   /// gradient. Without it training mostly suffers. Costs memory as large as the
@@ -63,7 +64,8 @@ struct PowerSGDStatistics {
 /// Averages gradients in compressed form: of a matrix M with n rows and m
 /// columns the ranks exchange the factors P (n x rank) and Q (m x rank), and
 /// use P Q^T as its mean. The compression error of a rank is added to its next
-/// gradient. All other gradients are averaged uncompressed. The results equal
+/// gradient. All other dense gradients are averaged uncompressed. Sparse ones
+/// are refused: the model's constructor throws c10::Error. The results equal
 /// PyTorch's powerSGD_hook number for number.
 ///
 /// In a step a rank sends 2(p-1)/p times the vectors and (n + m) rank elements
@@ -101,7 +103,8 @@ class PowerSGD : public Exchange {
   double scale(int ranks) const override;
   int min_group_size() const override { return group_->getSize(); }
   /// @throws c10::Error on all ranks, in the first pass, if the ranks' options
-  ///   differ. Also if a loaded state lacks an entry for a parameter.
+  ///   differ. Also, on this rank, if an entry of a loaded state is missing for
+  ///   a parameter or has other sizes.
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;

@@ -15,6 +15,8 @@ namespace ddp {
 /// SGD, which averages gradients at first and parameters later. If an exchange
 /// covers only some of the ranks, a `GradScaler` needs the group of all ranks
 /// (`GradScalerOptions::process_group`), so that all ranks skip the same steps.
+/// CPU ranks of one host send over Gloo what an `AllReduce` alone sums in
+/// shared memory.
 ///
 /// Example: PowerSGD after 1,000 steps (PyTorch's start_powerSGD_iter), and
 /// post-local SGD (PyTorch's post_localSGD_hook) within hosts or, with
@@ -34,8 +36,8 @@ class SwitchExchange : public Exchange {
  public:
   /// @param first   exchange of the first passes.
   /// @param passes  number of reduced backward passes for `first`, the same on
-  ///   all ranks. To resume a training without `Checkpoint`, pass its
-  ///   `passes_left()`.
+  ///   all ranks. To resume a training without `Checkpoint`, pass the value of
+  ///   `passes_left()` after its last pass.
   /// @param later   exchange of all later passes.
   /// @throws c10::Error if an exchange is null or `passes` is negative.
   SwitchExchange(std::shared_ptr<Exchange> first,

@@ -20,8 +20,10 @@ namespace ddp {
 /// The weighting costs nothing, since it is applied while gradients are copied
 /// into their buckets; the division is one more pass over them. The weights are
 /// summed by an all-reduce of one number beside the first bucket. If all
-/// weights are zero, the gradients are zero. A rank without inputs left
-/// (`Join`) sets 0.
+/// weights are zero, the gradients are zero. In a `Join` a rank without inputs
+/// left calls `set_weight(0)` before `finish`; otherwise its last weight counts
+/// in the sum of weights. The weight of a reduced pass counts for all of
+/// `.grad`, also for what passes under a `NoSyncGuard` have left there.
 ///
 /// Example:
 /// @code
@@ -39,16 +41,17 @@ class WeightedMean : public ForwardingExchange {
   /// not null.
   explicit WeightedMean(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  averages the weighted gradients and has no weights of its
-  ///   own, for example a `CastExchange`. An exchange that keeps a part of the
-  ///   gradients for a later step (`PowerSGD`) keeps it multiplied by the
-  ///   weight of this step.
+  ///   own, for example a `CastExchange`. For a mean `inner` gets the gradients
+  ///   times weight / ranks, which large weights make inf in kHalf. An exchange
+  ///   that keeps a part of the gradients for a later step (`PowerSGD`) keeps
+  ///   it multiplied by the weight of this step.
   /// @param group  its ranks; not null.
   /// @throws c10::Error if `inner` is null.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 
-  /// Sets this rank's weight for passes that begin from now on. The initial
-  /// weight is 1.
+  /// Sets this rank's weight for passes that begin from now on; not to be
+  /// called during a pass. The initial weight is 1.
   /// @throws c10::Error if the weight is negative or not finite.
   void set_weight(double weight);
 

@@ -9,9 +9,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 // Without a process group the functions of this header act as in a world of
-// one. After an error for a rank that has left, or for the time-out, the group
-// cannot be used again. A wrong argument throws on its own rank; the other
-// ranks wait until that rank leaves the job or the time-out is over.
+// one. A null group is the group of all ranks: a rank that `new_group` gave
+// null must not make the call. After an error for a rank that has left, or for
+// the time-out, the group cannot be used again. A wrong argument throws on its
+// own rank; the other ranks wait until that rank leaves the job or the time-out
+// is over. Thread contract: use each group from one thread only.
 namespace ddp {
 
 /// How `reduce_tensor` combines the ranks' values.
@@ -28,15 +30,17 @@ void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 /// hits. Collective.
 ///
 /// @param tensor  any shape and device; the same shape and dtype on all ranks,
-///   which is not checked; floating point or complex for `Reduction::mean`.
+///   which is not checked; floating point or complex for `Reduction::mean`. The
+///   backend must be able to combine the dtype: Gloo combines no 16-bit
+///   integers, and complex numbers only for the mean and the sum.
 /// @param group  null: all ranks.
 /// @returns a new tensor of the same shape, dtype and device, without autograd
 ///   history.
-/// @throws c10::Error if the tensor is undefined, for the mean of integers, if
-///   a rank has left or the group's time-out is over. With NCCL the function
-///   only queues the work of a tensor on a GPU: the next collective of the
-///   group throws for a rank that leaves later, and the result is then
-///   undefined.
+/// @throws c10::Error if the tensor is undefined, for the mean of integers, for
+///   a dtype that the backend cannot combine, if a rank has left or the group's
+///   time-out is over. With NCCL the function only queues the work of a tensor
+///   on a GPU: the next collective of the group throws for a rank that leaves
+///   later, and the result is then undefined.
 ///
 /// Example:
 /// @code
@@ -117,6 +121,7 @@ std::vector<std::string> all_gather_text(
 
 /// Seeds LibTorch's generators of all devices with `seed + rank()`, so that
 /// dropout and augmentation differ between ranks and are the same in every run.
+/// Call `init_process_group` first, because `rank()` is 0 on every rank before.
 ///
 /// Parameters need no equal initialisation: DistributedDataParallel copies them
 /// from rank 0.

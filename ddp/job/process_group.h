@@ -39,12 +39,14 @@ struct ProcessGroupOptions {
   /// Time limit for the arrival of all ranks, and for connecting them.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
-  /// Rank and addresses; not checked. Unset: read from the environment.
+  /// Rank and addresses; not checked. For ranks on several hosts set
+  /// `host_count`: with 1, the default, Gloo and the reports of departures use
+  /// the loopback interface. Unset: read from the environment.
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
   /// The store for the rendezvous of the ranks. Without `worker_env` the
-  /// environment describes the job all the same, of several ranks with
-  /// MASTER_ADDR and MASTER_PORT. Null: a
-  /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
+  /// environment describes the job all the same, and for several ranks it needs
+  /// MASTER_ADDR and MASTER_PORT. Null: a TCPStore at this address (hosted by
+  /// rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
   /// With Gloo, the ranks of a group that are on one host (one kernel, one
   /// network namespace, one user) map one memory. `AllReduce` and exchanges
@@ -65,7 +67,7 @@ struct ProcessGroupOptions {
 /// of this header works.
 ///
 /// Collective: returns once all ranks have joined. With NCCL the rank's GPU
-/// becomes the current device.
+/// becomes the current device of this thread.
 ///
 /// @throws std::invalid_argument if the environment is incomplete or
 ///   contradicts itself; c10::Error if there is a process group already,
@@ -74,9 +76,10 @@ struct ProcessGroupOptions {
 ///   if the ranks chose different backends, or if one rank names an unknown
 ///   backend or has no GPU for NCCL.
 ///
-/// Thread contract: call from one thread, before any other function of this
-/// header. The getters and `store` are not collective; any thread may call them
-/// until `destroy_process_group` begins.
+/// Thread contract: one thread at a time calls this function, `new_group` and
+/// `destroy_process_group`. Until this function has returned, other threads
+/// call no function of this header. The getters and `store` are not collective;
+/// any thread may then call them until `destroy_process_group` begins.
 ///
 /// With Gloo, SIGPIPE is ignored from then on if it had its default action, as
 /// in Python: the death of a peer becomes an exception instead of a silent end
@@ -141,8 +144,11 @@ void init_process_group(const ProcessGroupOptions& options = {});
 ///   - another rank left without starting all collectives that this rank has
 ///     started,
 ///   - this rank left without starting all collectives that another rank has
-///     started, or
-///   - a parameter got no gradient in the last backward pass on a GPU.
+///     started,
+///   - NCCL has aborted a group for a broken connection or the time-out, or
+///   - one of the last backward passes on a GPU was wrong: on one of the ranks
+///     a parameter got no gradient, an exception was thrown or other parameters
+///     were trained, or passes of different models met.
 ///   Does not throw during stack unwinding or inside a catch handler.
 void destroy_process_group();
 
@@ -153,7 +159,8 @@ bool is_initialized();
 int rank();
 /// Number of ranks on all hosts; 1 without a process group.
 int world_size();
-/// Rank within this host; 0 without a process group.
+/// Rank within this host; 0 without a process group, and 0 on every rank where
+/// the scheduler or ddprun (--virtual-local-rank) shows each rank a single GPU.
 int local_rank();
 /// The device of this rank: the device of the options, else `cuda:LOCAL_RANK`
 /// with NCCL and `cpu` with Gloo. Without a process group: the first GPU, or
@@ -168,7 +175,7 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 
 /// Creates a process group of some ranks. Collective: every rank of the world
 /// calls it with the same list, and all ranks make these calls in the same
-/// order.
+/// order. The group has the backend and the time limits of the job.
 ///
 /// @param ranks  distinct ranks of the world; the position in the list is the
 ///   rank in the new group.
@@ -189,7 +196,7 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 /// The store of the job, for key-value exchange of the program; its keys have
 /// their own prefix. `get` waits for a missing key up to `connect_timeout`, up
 /// to the time limit of the program's own store, or five minutes for one rank
-/// without MASTER_ADDR. Once a rank has died or
+/// without MASTER_ADDR, and then throws c10::Error. Once a rank has died or
 /// left because of an exception, waiting for a missing key throws c10::Error
 /// that names this rank.
 /// @throws c10::Error without a process group.

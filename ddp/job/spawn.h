@@ -71,12 +71,15 @@ class SpawnError : public c10::Error {
 /// at once. Destructors of static objects and atexit functions do not run
 /// there, because they belong to this process. If a rank fails, the others are
 /// stopped. No rank outlives this process (the kernel sends SIGKILL at its
-/// end), and no rank is left when this function returns.
+/// end), and no rank is left when this function returns, unless the kernel
+/// holds a killed rank (which waits for a device) for more than ten seconds.
 ///
 /// @param nprocs  std::nullopt: one process per GPU, or 1 without a GPU.
 /// @throws SpawnError for the rank that failed first. c10::Error if `nprocs` is
 ///   below 1, if no process can be created (std::system_error for the one that
-///   counts the GPUs), or if this process cannot be
+///   counts the GPUs), if the GPUs cannot be counted within a minute, if no
+///   port of 127.0.0.1 can be reserved, if other code of this process (a
+///   SIGCHLD handler) has waited for a rank, or if this process cannot be
 ///   forked: it has several threads (threads of OpenMP, CUDA and Gloo do not
 ///   survive a fork, so call this before the first tensor operation), has
 ///   opened a GPU, or ignores SIGCHLD.
@@ -125,7 +128,7 @@ class SpawnContext {
   /// have. If a rank has failed, the function also waits for the others to
   /// stop: up to `grace_period`, and ten seconds after SIGKILL.
   /// @throws SpawnError if a rank has failed, after the other ranks were
-  ///   stopped.
+  ///   stopped. c10::Error if other code of this process has waited for a rank.
   bool join(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   /// Process ids by rank. The kernel may reuse the pids of ranks that have

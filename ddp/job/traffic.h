@@ -24,9 +24,11 @@ struct Traffic {
 
 /// Forwards to another backend and counts the bytes of all-reduces, broadcasts,
 /// all-gathers, reduce-scatters, all-to-alls and messages. Other collectives
-/// are forwarded without counting. Can replace any backend, on all ranks of a
-/// group at once. A sparse tensor counts as its indices and values. CPU ranks
-/// of one host then send over Gloo what they otherwise sum in shared memory.
+/// are forwarded without counting, also `allreduce_sparse`, `alltoall` (lists
+/// of tensors) and the functions with "coalesced" in their names. Can replace
+/// any backend, on all ranks of a group at once. A sparse tensor counts as its
+/// indices and values. CPU ranks of one host then send over Gloo what they
+/// otherwise sum in shared memory.
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.

@@ -91,12 +91,14 @@ const torch::nn::Module* module_of(const Function& function) {
 /// function inside the wrapped module's forward.
 ///
 /// The second forward draws the same random numbers from the default generators
-/// (dropout) and computes under the same autocast. It does not change
-/// generators that the first forward did not draw from. On the CPU, draws are
-/// detected if LibTorch's operators make them on the calling thread; a custom
-/// operator that draws there needs the tag `nondeterministic_seeded`. If
-/// `function` is a module holder, the second forward restores the module's
-/// buffers; a batch norm inside another function counts the batch twice.
+/// (dropout) and computes under the same autocast. For a GPU this needs an
+/// input, or a parameter of a module holder, on that GPU. The second forward
+/// does not change generators that the first forward did not draw from. On the
+/// CPU, draws are detected if LibTorch's operators make them on the calling
+/// thread; a custom operator that draws there needs the tag
+/// `nondeterministic_seeded`. If `function` is a module holder, the second
+/// forward restores the module's buffers; a batch norm inside another function
+/// counts the batch twice.
 ///
 /// A part that draws from the CPU's generator must be the only user of this
 /// generator while it runs, in both forwards. If another thread draws
@@ -131,13 +133,14 @@ const torch::nn::Module* module_of(const Function& function) {
 ///   refers to get their gradients like the inputs; but if a tensor with
 ///   history is changed between the two forwards, this is only detected for an
 ///   input. Runs on the calling thread, and the second time on the thread of
-///   the backward pass.
+///   the backward pass. If another thread computes a part of its graph (a
+///   `dp::DataParallel` of several devices inside), the backward pass throws.
 /// @param inputs  tensors, may be undefined.
-/// @throws c10::Error if the function changes an input in place. The backward
-///   pass throws if the second forward has other outputs or no longer uses a
-///   tensor that the first one used, if an input or a parameter was changed in
-///   between, if another thread has drawn from the CPU's generator (see above),
-///   and with create_graph.
+/// @throws c10::Error if the function changes an input in place or returns an
+///   undefined tensor. The backward pass throws if the second forward has other
+///   outputs or no longer uses a tensor that the first one used, if an input or
+///   a parameter was changed in between, if another thread has drawn from the
+///   CPU's generator (see above), and with create_graph.
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>

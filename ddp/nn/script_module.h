@@ -15,10 +15,14 @@ namespace ddp {
 /// Implementation of `ScriptModule`.
 class ScriptModuleImpl : public torch::nn::Module {
  public:
-  /// Registers the script's parameters, buffers and submodules.
+  /// Registers the script's parameters, buffers and submodules. The script
+  /// keeps the mode in which it was saved until `train` or `eval` is called;
+  /// `is_training()` of this module is true until then.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
-  /// Calls the script's `forward`.
+  /// Calls the script's `forward`. An error inside the script is a
+  /// std::runtime_error of TorchScript's interpreter, in general not a
+  /// c10::Error.
   c10::IValue forward(std::vector<c10::IValue> inputs,
                       const torch::jit::Kwargs& kwargs = {});
   /// Calls `forward` with arguments that convert to an IValue: tensors,
@@ -54,9 +58,12 @@ class ScriptModuleImpl : public torch::nn::Module {
 /// forward returns an IValue: use `.toTensor()` or `.toTuple()`.
 /// `for_each_tensor` finds tensors at any depth in it.
 ///
-/// The wrapper's `mixed_precision` with a param_dtype is refused, because code
-/// that TorchScript's compiler differentiates reads parameters in their own
-/// dtype. TorchScript has its own autocast.
+/// The wrapper's `mixed_precision` with a param_dtype is refused (c10::Error),
+/// because code that TorchScript's compiler differentiates reads parameters in
+/// their own dtype. TorchScript has its own autocast.
+///
+/// This module has no `clone()`, and a `dp::DataParallel` of several devices
+/// cannot gather tensors in an IValue.
 ///
 /// Example:
 /// @code

@@ -103,18 +103,18 @@ class SyncBatchNormImpl
 /// points of the ranks' passes.
 ///
 /// @throws c10::Error in training mode, on every rank if the layers of the
-/// ranks
-///   differ (first forward). On the CPU also on every rank if an input has
+///   ranks differ in channels, eps or type of statistics (first forward); other
+///   options are not compared. On the CPU also on every rank if an input has
 ///   another number of channels or type on any rank (the error names the rank),
 ///   and if all ranks together have only one value per channel. On a GPU, where
 ///   this check would stall the host, an input that does not fit throws on its
 ///   own rank, and the other ranks ignore it. None of these errors makes other
-///   ranks wait. An input on another device than the rank's GPU does: they wait
-///   until its rank has left. In evaluation mode an input that does not fit
-///   throws on its own rank, as with torch::nn::BatchNorm. Also throws in a
-///   backward pass with create_graph, and in training mode within a `Join`
-///   without throw_on_early_termination or in a replica of a
-///   `dp::DataParallel`, if the group has several ranks.
+///   ranks wait in this forward. An input on another device than the rank's GPU
+///   does: they wait until its rank has left. In evaluation mode an input that
+///   does not fit throws on its own rank, as with torch::nn::BatchNorm. Also
+///   throws in a backward pass with create_graph, and in training mode within a
+///   `Join` without throw_on_early_termination or in a replica of a
+///   `dp::DataParallel` of several devices, if the group has several ranks.
 ///
 /// A batch that is empty on every rank does not change the running mean and
 /// variance; on GPUs it is not supported.
@@ -143,9 +143,11 @@ TORCH_MODULE(SyncBatchNorm);
 /// @param group  the ranks. Null: those of the `DistributedDataParallel` that
 ///   wraps the module, or else all ranks.
 /// @returns the number of places in which a layer was replaced.
-/// @throws c10::Error if `module` is a batch norm itself, or if a data member
-/// or
-///   another variable of the program holds the layer. Nothing is changed then.
+/// @throws c10::Error if `module` is a batch norm itself, or if a data member,
+///   another parent or a variable of the program holds a layer whose parent is
+///   not one of the three containers. Nothing is changed then. A variable or
+///   data member that holds a layer of a container is not detected and keeps
+///   the old layer.
 ///
 /// Example:
 /// @code

@@ -31,8 +31,14 @@ namespace ddp {
 /// are skipped.
 ///
 /// A step counts as a modification for autograd: a backward pass through a
-/// graph that needs the values from before the step throws. (LibTorch's SGD
-/// bypasses this check, and such a pass computes wrong gradients.)
+/// graph that needs the values from before the step throws. (LibTorch's SGD,
+/// also for the parameters that it steps for `FusedSGD`, bypasses this check,
+/// and such a pass computes wrong gradients.)
+///
+/// `FusedSGD` must get each parameter once: LibTorch's `parameters()` lists a
+/// tied parameter several times, and `FusedSGD` may then make these steps at
+/// the same time, with an undefined result. `parameters()` of a
+/// `DistributedDataParallel` lists each parameter once.
 ///
 /// `ddp::GradScaler` works as with any other optimizer: it divides the
 /// gradients by the scale while it checks them for inf and NaN.

@@ -148,15 +148,17 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @param closure  called once, on every rank.
   /// @returns the closure's loss; undefined without a closure.
   /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
-  ///   gradient); a group of the job is then aborted, so that the other ranks
-  ///   fail at once, with NCCL in their next collective. With
-  ///   ZeroPartition::bucket a sparse gradient throws on
-  ///   every rank, and the group stays usable.
+  ///   gradient; with ZeroPartition::bucket a parameter whose dtype or device
+  ///   has changed since its group was added); a group of the job is then
+  ///   aborted, so that the other ranks fail at once, with NCCL in their next
+  ///   collective. With ZeroPartition::bucket a sparse gradient throws on every
+  ///   rank, and the group stays usable.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Adds a group. Replaces LibTorch's function of this name; call it on every
   /// rank. The parameters of the other groups keep their ranks and their state.
-  /// Throws as the constructor.
+  /// After a call of LibTorch's function (through an `Optimizer&`) the next
+  /// `step` throws c10::Error. Throws as the constructor.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Gathers the whole state. Collective.
@@ -185,7 +187,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// Returns the optimizer of this rank's part. Its `state()` is the state that
   /// this rank keeps; the `state()` of this object is empty. With
   /// ZeroPartition::bucket its parameters are one-dimensional tensors over the
-  /// memory that it steps.
+  /// memory that it steps. The reference is valid until `take`, which
+  /// `Checkpoint::load` calls.
   const torch::optim::Optimizer& local() const { return *local_; }
 
   /// Returns the rank that steps each parameter of each group; with

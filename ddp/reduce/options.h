@@ -20,6 +20,13 @@ namespace ddp {
 /// buckets: rank 0's are used. Different options are an error when a module is
 /// wrapped.
 ///
+/// @throws c10::Error from the wrapper's constructor if
+///   params_and_buffers_to_ignore has an unknown name, or for a buffer_hook
+///   without broadcast_buffers; with several ranks or an `exchange` also if a
+///   size of buckets is not positive, if more than one of
+///   find_unused_parameters, find_unused_on_demand and static_graph is true, or
+///   if another model holds the `exchange`.
+///
 /// Example:
 /// @code
 ///   ddp::DistributedDataParallel model(
@@ -29,13 +36,13 @@ namespace ddp {
 ///           .gradient_as_bucket_view(true));
 /// @endcode
 struct DistributedDataParallelOptions {
-  /// The ranks that train together. Null: all ranks (`ddp::process_group()`).
-  /// Any c10d backend; for a c10d::ProcessGroup `pg` pass
-  /// `pg->getBackend(device.type())`. A backend that does not come from
-  /// `ddp::init_process_group` does not learn of ranks that leave. With Gloo
-  /// the end of a peer's process is an error at once, and other failures end by
-  /// the group's own time-out; with NCCL, LibTorch's watchdog then ends this
-  /// process.
+  /// The ranks that train together. Null: all ranks (`ddp::process_group()`),
+  /// or this rank alone without `ddp::init_process_group`. Any c10d backend;
+  /// for a c10d::ProcessGroup `pg` pass `pg->getBackend(device.type())`. A
+  /// backend that does not come from `ddp::init_process_group` does not learn
+  /// of ranks that leave. With Gloo the end of a peer's process is an error at
+  /// once, and other failures end by the group's own time-out; with NCCL,
+  /// LibTorch's watchdog then ends this process.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
   /// Size in MiB at which a bucket of gradients is full and its all-reduce may
   /// start. Unset: 25, as in PyTorch; with Gloo half a MiB for each rank, at
@@ -79,8 +86,10 @@ struct DistributedDataParallelOptions {
   /// pass on, buckets do not wait for parameters that the graph of the pass
   /// does not reach. If a nested backward pass brings the gradient of one of
   /// these, and none has before, that is an error with its name on every rank;
-  /// on GPUs other ranks get an error without the name by a later pass. At most
-  /// one of this option, find_unused_on_demand and static_graph may be true.
+  /// on GPUs other ranks get an error without the name by a later pass. From
+  /// then on each forward with gradients throws, until `update_process_group`
+  /// or a new wrapper. At most one of this option, find_unused_on_demand and
+  /// static_graph may be true.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// The same for programs that seldom have unused parameters: passes with all
   /// gradients cost nothing more, and buckets follow the order in which
@@ -96,17 +105,20 @@ struct DistributedDataParallelOptions {
   /// them. Ranks may leave out different parameters. A parameter that no rank
   /// has used keeps its `.grad` and is never sent.
   /// A pass that differs is an error on every rank, with the names; on GPUs
-  /// other ranks get an error without the names by a later pass. So make no
-  /// passes of other kinds in between. Parameters that train in the first pass
-  /// may be frozen and train again later.
+  /// other ranks get an error without the names by a later pass. From then on
+  /// each forward with gradients throws, until `update_process_group` or a new
+  /// wrapper. So make no passes of other kinds in between. Parameters that
+  /// train in the first pass may be frozen and train again later.
   TORCH_ARG(bool, static_graph) = false;
   /// Dtypes of the forward's computation, of gradients in transit and of
   /// buffers. A `Reducer` alone ignores it.
   TORCH_ARG(MixedPrecision, mixed_precision) = {};
-  /// How ranks combine their gradients. Null: `AllReduce` over the group, and
+  /// How ranks combine their gradients. Null: `AllReduce` over the group
+  /// (`CastExchange` if mixed_precision has a param_dtype or reduce_dtype), and
   /// nothing for a single rank. The object keeps state between steps, so each
   /// model needs one of its own. It also runs in a world of one, which needs a
-  /// process group then (`init_process_group`).
+  /// process group then (`init_process_group`), else the constructor throws
+  /// c10::Error.
   TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 

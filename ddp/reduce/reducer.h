@@ -68,6 +68,13 @@ class ReducerImpl;
 /// host is further ahead of the GPU, when the GPU has caught up (printing the
 /// loss is enough).
 ///
+/// `backward()` also throws c10::Error if a parameter gets a second gradient in
+/// a pass (without static_graph), a gradient of another dtype than the one
+/// expected (see `set_grad_dtype`), or a sparse gradient although
+/// `NamedParameter::sparse` is false. A group of the job is then closed on this
+/// rank, as after an exception from `Exchange::start`. Two reducers that share
+/// a parameter may not be in one backward pass, which throws.
+///
 /// Thread contract: one thread per group; see `DistributedDataParallel`. `arm`
 /// and `watch` are called on one thread. Hooks may run on autograd's threads.
 ///
@@ -79,7 +86,7 @@ class ReducerImpl;
 class Reducer {
  public:
   /// Makes a reducer. Does not communicate: the ranks' parameters are neither
-  /// compared nor copied.
+  /// compared nor copied, and their options are not compared.
   /// @param parameters  leaves that require a gradient, each tensor once, in
   ///   the same order on all ranks.
   /// @param group  not null: the ranks, for example `ddp::process_group()`. Has
@@ -88,8 +95,10 @@ class Reducer {
   ///   exchange, find_unused_parameters, find_unused_on_demand and
   ///   static_graph.
   /// @throws c10::Error if there is no parameter, if a parameter requires no
-  ///   gradient, or if the exchange refuses a sparse gradient: NCCL has no
-  ///   sparse all-reduce, Gloo has.
+  ///   gradient or is no leaf, if an option is invalid (a size of a bucket that
+  ///   is not positive, several of the last three options), if another reducer
+  ///   holds the exchange, or if the exchange refuses a sparse gradient: NCCL
+  ///   has no sparse all-reduce, Gloo has.
   Reducer(std::vector<NamedParameter> parameters,
           c10::intrusive_ptr<c10d::Backend> group,
           const DistributedDataParallelOptions& options = {});
@@ -104,7 +113,9 @@ class Reducer {
   ///   pass with the other ranks, unless the exception has closed the group
   ///   (see `Exchange`). On the CPU the other ranks wait in that pass and get
   ///   the same error; on GPUs they get an error by a later pass or by
-  ///   `destroy_process_group`.
+  ///   `destroy_process_group`. Also, as `disarm` and `watch`, if the shape,
+  ///   strides, dtype or device of a parameter has changed since the
+  ///   constructor.
   void arm();
 
   /// Undoes `arm`.
@@ -132,8 +143,8 @@ class Reducer {
 
   /// Sets a function that returns how many ranks a pass averages over. It is
   /// called on every rank at the beginning of each pass in which the rank has
-  /// gradients. It may communicate; if it throws, there is no pass. Default:
-  /// the size of the group.
+  /// gradients. It may communicate, and must not call this reducer; if it
+  /// throws, there is no pass. Default: the size of the group.
   void mean_over(std::function<int()> ranks);
 
   /// Completes a pass of the other ranks without gradients of this one. On the

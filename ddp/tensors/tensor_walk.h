@@ -19,12 +19,15 @@
 
 namespace ddp {
 
-/// Calls `visit(tensor)` for every tensor in `value`. `value` may be a tensor;
-/// a vector, array, tuple, pair, map or optional of supported types; a
-/// PackedSequence (only its data); or a struct that lists its tensors. Values
-/// of other types contain no visible tensors. Other containers of tensors
-/// (std::deque, std::set, std::variant) do not compile. An unordered_map is
-/// visited in the order of its keys, which need a `<`.
+/// Calls `visit(tensor)` for every tensor in `value`, undefined ones included.
+/// `value` may be a tensor; a vector, array, tuple, pair, map or optional of
+/// supported types; a PackedSequence (only its data); or a struct that lists
+/// its tensors. Values of other types contain no visible tensors. Other
+/// containers of tensors (std::deque, std::set, std::variant) do not compile.
+/// An unordered_map is visited in the order of its keys, which need a `<`.
+///
+/// `visit` takes a `const at::Tensor&`. A generic parameter (`const auto&`)
+/// would also be given objects that are no tensors.
 ///
 /// A struct lists its tensors in a function `tensor_fields` in the namespace of
 /// the struct. This also works for structs of other libraries:
@@ -34,6 +37,9 @@ namespace ddp {
 ///     return std::tie(o.logits, o.loss);
 ///   }
 /// @endcode
+/// The function returns references, as `std::tie` does. For copies,
+/// `dp::scatter`, `dp::gather` and a `dp::DataParallel` with several devices
+/// throw c10::Error, and a param_dtype of `MixedPrecision` converts nothing.
 /// For a struct without tensors the function returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);

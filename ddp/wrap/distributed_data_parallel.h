@@ -45,18 +45,21 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// The wrapper must see every tensor of the result, as `for_each_tensor`
   /// visits them. For a struct, define a function `tensor_fields` in the
   /// struct's namespace (ddp/tensor_walk.h). A forward that returns a struct
-  /// without this function does not compile.
+  /// without this function does not compile, unless the struct is trivially
+  /// copyable. A forward that returns a smart pointer or void does not compile.
   ///
-  /// Does not communicate: a rank may evaluate alone. Exception: inside a
+  /// Does not communicate: a rank may evaluate alone. Exceptions: inside a
   /// `Join` with throw_on_early_termination, a forward with gradient recording
-  /// exchanges one number.
+  /// exchanges one number; a `SyncBatchNorm` in training mode communicates.
   ///
   /// @throws c10::Error, with gradient recording and several ranks, if a
   ///   parameter requires a gradient that was frozen when the module was
   ///   wrapped, if a parameter's dtype or device has changed since the wrap (a
-  ///   changed shape is an error of `backward()`), if it runs inside
-  ///   `checkpoint_activations`, or if the ranks are no longer in step; see
-  ///   `Reducer`.
+  ///   changed shape is an error of `backward()`), if the forward runs inside
+  ///   `checkpoint_activations`, if an exception has left the previous backward
+  ///   pass before its end, or if the ranks are no longer in step; see
+  ///   `Reducer`. Inside a `Join` with throw_on_early_termination the forward
+  ///   also throws if a rank has no inputs left.
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
@@ -67,9 +70,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   }
 
   /// Like `forward`, but runs another function: a member function of the
-  /// module, or any callable whose first parameter is the module. Several calls
-  /// may precede one `backward()`; that pass averages the gradients of all of
-  /// them.
+  /// module, or any callable whose first parameter is the module. The function
+  /// must not return void. Several calls may precede one `backward()`; that
+  /// pass averages the gradients of all of them.
   ///
   /// Example:
   /// @code
@@ -89,8 +92,12 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
   /// The wrapped module. Use it for checkpoints (its keys have no "module."
   /// prefix), and for a forward and backward pass on this rank alone. If a
-  /// model is trained only in this way, rank 0 warns after 25 optimizer steps.
-  /// Constructing a `NoSyncGuard` disables the warning.
+  /// model is trained only in this way, rank 0 warns after 25 optimizer steps;
+  /// on a GPU only if the optimizer changes the parameters' versions, which
+  /// torch::optim::SGD does not. Constructing a `NoSyncGuard` disables the
+  /// warning. After a forward of the wrapper with gradient recording and
+  /// without a `NoSyncGuard`, the next backward pass that accumulates gradients
+  /// is averaged, even if it is a pass of this module alone.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
@@ -152,12 +159,14 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///   requires_grad or the division over devices of the parameters or buffers
 ///   differ between ranks, or if options differ that must be equal; the message
 ///   names the first difference. `backward()` throws on every rank if a
-///   parameter got no gradient on one rank, or if a rank has left the job. On a
-///   GPU the other ranks get the error by a later pass, or from
-///   `ddp::destroy_process_group()`; see `ddp::init_process_group`. The
-///   constructor throws on its own rank if no parameter requires a gradient;
-///   with NCCL it throws on every rank if the module of one rank is not on the
-///   GPU of that rank.
+///   parameter got no gradient on one rank (unless an option such as
+///   find_unused_parameters allows that), or if a rank has left the job or the
+///   group's time-out is over. On a GPU the other ranks get the error by a
+///   later pass, or from `ddp::destroy_process_group()`; see
+///   `ddp::init_process_group`. The constructor also throws if a rank has left
+///   or the time-out is over, and on its own rank if no parameter requires a
+///   gradient or an option is invalid; with NCCL it throws on every rank if the
+///   module of one rank is not on the GPU of that rank.
 ///
 /// A parameter may be frozen later and unfrozen again, in the same way on all
 /// ranks. A parameter that was frozen when its module was wrapped cannot be

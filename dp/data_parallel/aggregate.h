@@ -21,7 +21,8 @@ struct Parts {
 };
 
 /// Combines the replicas' tensors into the single tensor that the wrapper
-/// returns. Its operations are recorded by autograd.
+/// returns. Its operations are recorded by autograd. A wrapper with one device
+/// or none never calls the function.
 ///
 /// Example:
 /// @code

@@ -37,7 +37,8 @@ class DataParallelBase : public torch::nn::Module {
 
   /// Returns the bytes of state, inputs, results and gradients of each replica,
   /// one entry per replica. Inputs and results count also if they stay on their
-  /// device; with one device only inputs count.
+  /// device. With one device only inputs count, and results of `forward_each`
+  /// never count.
   std::vector<ReplicaTraffic> traffic() const;
   /// Resets the counts of `traffic()` to 0.
   void reset_traffic();
@@ -46,7 +47,8 @@ class DataParallelBase : public torch::nn::Module {
   /// to a value that is not a parameter, buffer or training mode, for example a
   /// dropout probability, a counter or an option. A replica keeps the values
   /// that the module had when the replica was cloned.
-  /// @throws c10::Error if a forward is running, or if the module cannot be
+  /// @throws c10::Error if the module is not on the first device; with two
+  ///   devices or more, if a forward is running or if the module cannot be
   ///   cloned.
   void remake_replicas();
 
@@ -117,7 +119,8 @@ class DataParallelImpl : public DataParallelBase {
   }
 
   /// Returns a wrapper with the same options and devices around a clone of the
-  /// module.
+  /// module. The clone of a derived class is a DataParallelImpl, unless that
+  /// class overrides this function.
   /// @throws c10::Error if the module has no `clone()` or if it does not return
   ///   the module's own type, or if `device` is not the first device.
   std::shared_ptr<torch::nn::Module> clone(
@@ -149,24 +152,27 @@ class DataParallelImpl : public DataParallelBase {
 /// parameters. A training step is equivalent to a step of the plain module on
 /// the whole batch, except for batch norm (see below).
 ///
-/// Inputs: the arguments of `forward` are copied for each replica. All tensors
-/// in the arguments, including those in vectors, arrays, tuples, pairs, maps,
-/// optionals and structs with `tensor_fields` (ddp/tensor_walk.h), are split
-/// along `dim`. They must all have the same size in `dim`. The chunks are moved
-/// to the replicas' devices. `forward` may modify inputs in place if they need
-/// no gradient. All other values are the same for all replicas. Tensors in a
-/// struct without `tensor_fields` stay on their device. A PackedSequence makes
-/// `forward` throw c10::Error: pack the sequences in `forward`. Keep inputs
-/// from a data loader on the CPU, because the chunks are then copied directly
-/// to their devices.
+/// Inputs: the arguments of `forward` are copied for each replica. The module's
+/// `forward` must accept rvalues (a parameter of type torch::Tensor& does not
+/// compile) and must return a value. All tensors in the arguments, including
+/// those in vectors, arrays, tuples, pairs, maps, optionals and structs with
+/// `tensor_fields` (ddp/tensor_walk.h), are split along `dim`. They must all
+/// have the same size in `dim`. The chunks are moved to the replicas' devices.
+/// `forward` may modify inputs in place if they need no gradient. All other
+/// values are the same for all replicas. Tensors in a struct without
+/// `tensor_fields` stay on their device. A PackedSequence makes `forward` throw
+/// c10::Error: pack the sequences in `forward`. Keep inputs from a data loader
+/// on the CPU, because the chunks are then copied directly to their devices.
 ///
 /// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
 /// same kinds of containers. Maps need keys that are integers, enums or
-/// strings; others do not compile. All other values are taken from replica 0.
-/// If the batch has fewer rows than there are devices, only the first devices
-/// compute, or those that `chunk_weights` prefers. If there is no row or no
-/// tensor, only the first device computes. With one device the module is called
-/// directly.
+/// strings; others do not compile. All other values are taken from the first
+/// replica that computes. If the batch has fewer rows than there are devices,
+/// only the first devices compute, or those that `chunk_weights` prefers. The
+/// last devices may also have no rows in larger batches, because equal shares
+/// are those of torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there
+/// is no row or no tensor, only the first device computes. With one device the
+/// module is called directly.
 ///
 /// Replicas: replica 0 is the module itself, so changes that its forward makes
 /// to buffers persist. Batch norm therefore trains on the statistics of the
@@ -174,29 +180,28 @@ class DataParallelImpl : public DataParallelBase {
 /// clones. Before each forward they receive the module's parameters, buffers
 /// and training modes. If the module has other submodules or tensors than
 /// before, all clones are recreated. All other members of a replica keep the
-/// values from the time of the clone (see `remake_replicas()`), and changes
-/// that the replica's forward makes are lost. However, an object that a clone
-/// shares with its module (an object behind a pointer, or a tensor that is not
-/// registered) is shared by all replicas, and their threads use it
-/// concurrently: do not modify it in `forward`, or guard it with a lock. The
-/// module needs a `clone()` (torch::nn::Cloneable) or `make_replica`. Cloning
-/// restores the states of LibTorch's default random generators.
+/// values from the time of the clone (see `remake_replicas()`). Changes that a
+/// clone's forward makes to parameters and buffers are lost; changes to other
+/// members stay in that clone. However, an object that a clone shares with its
+/// module (an object behind a pointer, or a tensor that is not registered) is
+/// shared by all replicas, and their threads use it concurrently: do not modify
+/// it in `forward`, or guard it with a lock. The module needs a `clone()`
+/// (torch::nn::Cloneable) or `make_replica`. Cloning restores the states of
+/// LibTorch's default random generators.
 ///
 /// Threads and streams: the replicas run concurrently, each on a persistent
 /// thread with the caller's grad mode, autocast state and current streams, and
-/// with the replica's device as the current device. With two devices
-/// or more, a forward within a ddp::DistributedDataParallel whose
-/// `mixed_precision` has a param_dtype throws c10::Error. So does a
-/// ddp::SyncBatchNorm in training mode in the replicas if its group has several
-/// ranks. CPU
-/// replicas draw random numbers from LibTorch's single CPU generator in an
-/// unspecified order; a part of a CPU replica within
-/// ddp::checkpoint_activations must not draw random numbers. CPU replicas split
-/// the caller's intra-op threads among themselves. Autograd runs the backward
-/// pass on one thread per GPU, and on the calling thread for the CPU. The first
-/// device copies the replicas' gradients to itself and adds them, parameter by
-/// parameter. Each copy makes the current streams of both GPUs wait for each
-/// other, as in torch::nn::parallel.
+/// with the replica's device as the current device. With two devices or more, a
+/// forward within a ddp::DistributedDataParallel whose `mixed_precision` has a
+/// param_dtype throws c10::Error. So does a ddp::SyncBatchNorm in training mode
+/// in the replicas if its group has several ranks. CPU replicas draw random
+/// numbers from LibTorch's single CPU generator in an unspecified order; a part
+/// of a CPU replica within ddp::checkpoint_activations must not draw random
+/// numbers. CPU replicas split the caller's intra-op threads among themselves.
+/// Autograd runs the backward pass on one thread per GPU, and on the calling
+/// thread for the CPU. The first device copies the replicas' gradients to
+/// itself and adds them, parameter by parameter. Each copy makes the current
+/// streams of both GPUs wait for each other, as in torch::nn::parallel.
 ///
 /// Limits: LibTorch copies between GPUs, with or without NCCL, and no time-out
 /// monitors these copies. A GPU that hangs makes the program hang.
@@ -229,14 +234,16 @@ class DataParallelImpl : public DataParallelBase {
 /// the devices of the outer one. Wrap the outermost module once.
 ///
 /// @throws c10::Error if a device does not exist or a GPU is named twice; if
-/// the
-///   module is not on the first device; with two devices or more, if the module
-///   cannot be cloned or contains a wrapper; if the inputs differ in their
-///   number of rows; or if the results cannot be combined. If a replica throws,
-///   the other replicas finish first. Then the exception of the first failed
+///   the module is not on the first device; with two devices or more, if the
+///   module cannot be cloned, contains a wrapper, or has a sparse or quantized
+///   parameter or buffer; if the inputs differ in their number of rows, or one
+///   of them has no dimension `dim`; if the `tensor_fields` of a struct return
+///   copies; or if the results cannot be combined. If a replica throws, the
+///   other replicas finish first. Then the exception of the first failed
 ///   replica is thrown as a c10::Error with, for example, "(replica 1 of 2 on
 ///   cuda:1)" added; replicas count from 0. An exception of another type is
-///   nested in it (std::nested_exception). The next forward works.
+///   nested in it (std::nested_exception). The next forward works. With one
+///   device or none, an exception of the module's forward is not changed.
 ///
 /// Thread contract: one thread per model. With two devices or more, a forward
 /// during another forward (from a second thread or from the module's own
@@ -289,6 +296,8 @@ DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
 /// on any devices, calls the module directly if there is no GPU, expects the
 /// module on the first device instead of copying the module there, keeps
 /// changes to the module's buffers (batch norm), and supports double backward.
+///
+/// @throws c10::Error as `DataParallel`.
 ///
 /// Example:
 /// @code

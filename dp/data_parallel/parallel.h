@@ -73,16 +73,19 @@ auto forward_with(Module& module, const Input& input) {
 /// Splits every tensor in `inputs` along `dim` and moves the chunks to the
 /// devices. Returns a copy of `inputs` for each device that receives rows.
 /// `DataParallel` documents the supported containers and the values that are
-/// not split. Differentiable.
+/// not split. A chunk on the device of its tensor shares the tensor's memory.
+/// Differentiable.
 ///
 /// @param dim  negative values count from the end.
 /// @returns the parts, that of the first device first, with the chunk sizes of
 ///   torch::chunk. There are fewer parts than devices if there are fewer rows,
-///   and one part, on the first device, if there is no tensor or no row. An
-///   undefined tensor stays undefined in each part.
+///   and in some other cases (5 rows for 4 devices become parts of 2, 2 and 1
+///   rows), and one part, on the first device, if there is no tensor or no row.
+///   An undefined tensor stays undefined in each part.
 /// @throws c10::Error if tensors differ in their number of rows or have no
-///   dimension `dim`, if there is no device, or if a device does not exist or
-///   is named twice (except the CPU).
+///   dimension `dim`, if there is no device, if a device does not exist or is
+///   named twice (except the CPU), for a PackedSequence, or if `tensor_fields`
+///   of a struct returns copies.
 ///
 /// Example:
 /// @code
@@ -106,10 +109,13 @@ std::vector<T> scatter(const T& inputs,
 
 /// Gathers the results of the parts of a batch on `target`. Every tensor is
 /// concatenated along `dim`; scalars become a vector. All other values are
-/// taken from the first part. Differentiable.
+/// taken from the first part. `DataParallel` documents the supported
+/// containers. Differentiable.
 ///
 /// @throws c10::Error if there is no part, if the parts have different
-///   structures, or if sizes differ in a dimension other than `dim`.
+///   structures, if tensors have no dimension `dim`, if sizes differ in a
+///   dimension other than `dim`, if `target` does not exist, for a
+///   PackedSequence, or if `tensor_fields` of a struct returns copies.
 ///
 /// Source: torch.nn.parallel.gather.
 template <typename T>
@@ -169,14 +175,15 @@ std::vector<torch::nn::ModuleHolder<M>> replicate(
 ///
 /// @param modules  holders or pointers. They may refer to the same module if
 ///   its forward may run twice concurrently.
-/// @param devices  at least one for each module. Empty: the devices of the
-///   inputs.
+/// @param devices  at least one for each module. Empty: for each input the
+///   device of its first defined tensor, or the CPU if there is none.
 /// @returns the result of each module, on the device on which it was computed.
 /// @throws c10::Error if the numbers of modules, inputs and devices do not
-///   match. If a forward throws, the other forwards finish first. Then the
-///   exception of the first failed module is thrown as a c10::Error with, for
-///   example, "(replica 1 of 2 on cuda:1)" added; an exception of another type
-///   is nested in it (std::nested_exception).
+///   match, or for a PackedSequence without `devices`. If a forward throws, the
+///   other forwards finish first. Then the exception of the first failed module
+///   is thrown as a c10::Error with, for example, "(replica 1 of 2 on cuda:1)"
+///   added; an exception of another type is nested in it
+///   (std::nested_exception).
 ///
 /// Example, a forward with all four functions:
 /// @code

@@ -12,6 +12,11 @@ namespace dp {
 /// For two replicas on one device, which share its memory, the numbers are the
 /// bytes that would be sent between two devices. Gradients of inputs and
 /// outputs are not counted; they are as large as the inputs and outputs.
+///
+/// Inputs and outputs are counted wherever they come from or go to, also if
+/// they stay on their device. Replica 0, the module itself, has no state and
+/// gradient bytes. `forward_each` counts no outputs, and with one device only
+/// inputs are counted.
 struct ReplicaTraffic {
   torch::Device device;        ///< device of the replica
   int64_t state_bytes = 0;     ///< parameters and buffers, to the replica

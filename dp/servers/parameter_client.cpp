@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/error_text.h"
 #include "dp/servers/detail/conversation.h"
 #include "dp/servers/detail/flat_tensors.h"
@@ -162,10 +163,14 @@ void ParameterClient::Impl::talk(const Talk& run) {
               "ended: ",
               ended_);
   try {
+    const ddp::detail::RankWaitScope waits("parameter servers");
     run();
   } catch (const std::exception& error) {
     leave_with_error(ddp::detail::text_of(error));
     throw;
+  }
+  if (auto* progress = ddp::detail::progress_file()) {
+    progress->note_forward();
   }
 }
 

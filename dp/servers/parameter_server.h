@@ -49,9 +49,12 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::Tensor> parameters)>;
 
 /// Hook that a server calls before each update, with the gradients in place,
-/// for example to set learning rates, clip gradients or log the training. Runs
-/// in the thread that called `serve`. An exception of the hook ends the job on
-/// every rank.
+/// for example to set learning rates, clip gradients or log the training. The
+/// hook sees the parameters of its server's shard alone, so with several
+/// servers a gradient norm is that of the shard. A parameter without a gradient
+/// in this update has an undefined `.grad`. Runs in the thread that called
+/// `serve`, without gradient recording. An exception of the hook ends the job
+/// on every rank.
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
@@ -103,12 +106,15 @@ struct ParameterServerOptions {
   /// writes none.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
   /// Servers only: resumes from these files, or starts from the beginning if
-  /// there are none. It is an error if the servers' files belong to different
-  /// trainings, or if the number of servers, the trained parameters or the
-  /// optimizer's class have changed; the mode and the number of workers may
-  /// change. Synchronous servers resume from the newest update that all of
-  /// them have saved. Updates are counted from that number, so after its first
-  /// pull a worker's `version()` is the number of steps of the whole training.
+  /// there are none. Every rank gets a c10::Error if only some servers have
+  /// files, if a server can read none of its files, if the files belong to
+  /// different trainings, or if the number of servers, the trained parameters
+  /// or the optimizer's class have changed; the mode and the number of workers
+  /// may change. Synchronous servers resume from the newest update that all of
+  /// them have saved; it is an error if there is none. The optimizer's options,
+  /// such as the learning rate, become those of the file. Updates are counted
+  /// from that number, so after its first pull a worker's `version()` is the
+  /// number of steps of the whole training.
   TORCH_ARG(bool, resume) = false;
   /// Time after which a silent peer counts as lost. A server's limit applies to
   /// a worker's computation between two calls of its client. A hook, step or
@@ -120,11 +126,14 @@ struct ParameterServerOptions {
   /// that wait with it give up as well.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
-  /// Rank and world size, for use with `store`. Unset: those of
+  /// Rank and world size, for use with `store`. Ranks on several hosts also
+  /// need `host_count` and `master_addr`: with a `host_count` of 1, the
+  /// default, Gloo uses the loopback interface. Unset: those of
   /// `ddp::init_process_group`, which has to come first.
   TORCH_ARG(std::optional<ddp::WorkerEnv>, worker_env) = std::nullopt;
   /// The store through which the ranks find each other, for use with
-  /// `worker_env`. Null: `ddp::store()`.
+  /// `worker_env`. Null: `ddp::store()`. One of the two without the other is an
+  /// invalid option.
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
@@ -165,18 +174,26 @@ struct ServerReport {
 /// Workers and servers communicate over Gloo, independent of the backend of the
 /// process group. Modules may be on GPUs.
 ///
-/// @param module  has the same names, shapes and dtypes as on the workers.
-/// @param make_optimizer  called once.
+/// Each update, and each call of a client, reports progress to `ddprun
+/// --hang-timeout`. A rank that waits for others does not count as hung.
+///
+/// @param module  has the same parameters and buffers as on the workers: names,
+///   shapes, strides, dtypes and requires_grad.
+/// @param make_optimizer  called once. The server calls the optimizer's
+///   `step()` without a closure.
 /// @returns the report of this server. If asynchronous, a lost worker is not an
 ///   error.
 ///
 /// @throws c10::Error on every rank if the options or modules of the ranks
-///   differ, or a rank calls the function of the other role; if synchronous and
-///   a finished or lost worker made fewer pushes than another one (all workers
-///   need equally many batches); if all workers are lost without having called
-///   finish(); if a worker has lost another server; or if the optimizer or the
-///   hook throws. The workers receive the same reason. A server remains until
-///   each worker has received the reason or was silent for the time-out.
+///   differ, or a rank calls the function of the other role; if there are more
+///   servers than trained parameters; if ranks are missing after
+///   `connect_timeout`; if the servers cannot resume (see `resume`) or cannot
+///   write a checkpoint; if synchronous and a finished or lost worker made
+///   fewer pushes than another one (all workers need equally many batches); if
+///   all workers are lost without having called finish(); if a worker has lost
+///   another server; or if the optimizer or the hook throws. The workers
+///   receive the same reason. A server remains until each worker has received
+///   the reason or was silent for the time-out.
 ///
 /// Collective: the other ranks call `serve` or construct a `ParameterClient`.
 /// May be called again after it has returned on all ranks.
@@ -241,8 +258,8 @@ class ParameterClient {
   /// while more workers compute than the staleness bound allows. Call `pull`
   /// only when the gradients of these parameters are computed next, because
   /// other workers may wait for them. A second pull replaces the first one. If
-  /// asynchronous, parts of the parameters
-  /// may contain later updates than `version()` reports.
+  /// asynchronous, parts of the parameters may contain later updates than
+  /// `version()` reports.
   void pull();
 
   /// Sends the module's gradients; sparse gradients are sent as dense ones.

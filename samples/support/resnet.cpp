@@ -29,8 +29,8 @@ class BasicBlockImpl : public torch::nn::Module {
     register_module("conv2", conv2_);
     register_module("bn2", bn2_);
     if (stride != 1 || in != out) {
-      downsample_ = torch::nn::Sequential(convolution(in, out, 1, stride),
-                                          torch::nn::BatchNorm2d(out));
+      downsample_ = torch::nn::Sequential{convolution(in, out, 1, stride),
+                                          torch::nn::BatchNorm2d(out)};
       register_module("downsample", downsample_);
     }
   }
@@ -52,8 +52,8 @@ class BasicBlockImpl : public torch::nn::Module {
 TORCH_MODULE(BasicBlock);
 
 torch::nn::Sequential stage(int64_t in, int64_t out, int64_t stride) {
-  return torch::nn::Sequential(BasicBlock(in, out, stride),
-                               BasicBlock(out, out, 1));
+  return torch::nn::Sequential{BasicBlock(in, out, stride),
+                               BasicBlock(out, out, 1)};
 }
 
 }  // namespace

@@ -49,7 +49,9 @@ TEST_CASE("buckets start without what a pass does not reach", "[unreached]") {
   late.register_hook([&](const Tensor&) { seen = exchange->take_calls(); });
   const auto pass = [&](bool uses_all) {
     exchange->take_calls();
-    auto loss = late.sum() * early.sum();
+    // In this order, which C++ does not promise for operands.
+    const auto late_sum = late.sum(), early_sum = early.sum();
+    auto loss = late_sum * early_sum;
     if (uses_all) {
       loss = loss + (late * 1).narrow(0, 0, 2).mul(unused * 1).sum();
     }

@@ -40,6 +40,11 @@ class Hang(JobTest):
             self.assertRegex(result.err, pattern)
         self.assertEqual(len(result.find(r"epoch 1/1: loss .*")), 1)
 
+    def test_parameter_servers_with_a_slow_worker_do_not_hang(self):
+        # More steps than the time of a first step, five seconds, allows.
+        self.succeed([*ddprun(3, "--hang-timeout=1"), program("parameter_server"),
+                      "--epochs=1", "--slow-worker=400"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -63,9 +63,10 @@ inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";
 /// `std::getenv`.
 using EnvReader = std::function<const char*(const char* name)>;
 
-/// Job information of a worker: from RANK and WORLD_SIZE, or from srun or
-/// mpirun (docs/schedulers.md). Without any of them the worker is the only rank
-/// of a world of one. A struct that the program fills itself is not checked.
+/// Job information of a worker: from RANK and WORLD_SIZE, or from srun, mpirun,
+/// flux or Kubernetes (docs/schedulers.md). Without any of them the worker is
+/// the only rank of a world of one. A struct that the program fills itself is
+/// not checked.
 struct WorkerEnv {
   int rank = 0;        ///< in [0, world_size)
   int world_size = 1;  ///< number of workers on all hosts
@@ -85,16 +86,23 @@ struct WorkerEnv {
 
   /// Reads and checks the variables. RANK needs WORLD_SIZE, and WORLD_SIZE
   /// needs RANK; more than one rank then also needs MASTER_ADDR and
-  /// MASTER_PORT. LOCAL_WORLD_SIZE defaults to WORLD_SIZE, and LOCAL_RANK to
-  /// RANK modulo LOCAL_WORLD_SIZE. One of several tasks of srun or mpirun takes
-  /// all of these from its job where the variables are not set; where mpirun
-  /// does not tell the host of rank 0, MASTER_ADDR is needed. May run on any
-  /// thread while no thread changes the environment.
+  /// MASTER_PORT, and one rank with MASTER_ADDR needs MASTER_PORT.
+  /// LOCAL_WORLD_SIZE defaults to WORLD_SIZE, and LOCAL_RANK to RANK modulo
+  /// LOCAL_WORLD_SIZE. Without RANK, one of several tasks of srun, mpirun or
+  /// flux takes all of these from its job. Of the variables, only MASTER_ADDR
+  /// and MASTER_PORT then replace values of the job; where mpirun or flux does
+  /// not tell the host of rank 0, MASTER_ADDR is needed. In a pod of
+  /// Kubernetes, with MASTER_ADDR and without LOCAL_RANK and
+  /// TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE count pods: a pod is one rank,
+  /// the only one of its host. May run on any thread while no thread changes
+  /// the environment.
   ///
   /// @throws std::invalid_argument with one line that names the variable, the
   ///   expected and the actual value, if a variable is missing or is no integer
-  ///   in its range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, or if
-  ///   a variable contradicts the scheduler. LOCAL_RANK, LOCAL_WORLD_SIZE and
+  ///   in its range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, if a
+  ///   variable contradicts the scheduler (WORLD_SIZE without RANK is not its
+  ///   number of tasks), or if a scheduler has started this process with others
+  ///   and no variable tells its rank. LOCAL_RANK, LOCAL_WORLD_SIZE and
   ///   GROUP_WORLD_SIZE are not compared with each other.
   ///
   /// Example:

@@ -10,17 +10,22 @@ namespace ddp {
 
 /// Reports progress of this rank. Call it in long loops that call no function
 /// of ddp. Usual training needs no call: each collective, each forward of a
-/// `DistributedDataParallel` and each completed backward pass is a report. From
+/// `DistributedDataParallel`, each completed backward pass, each call of a
+/// `dp::ParameterClient` and each update of a `dp::serve` is a report. From
 /// `init_process_group()` to the end of the first step five times the limit is
 /// allowed, and after `destroy_process_group()` there is no limit. A rank that
-/// waits for other ranks does not count as hung.
+/// waits for other ranks does not count as hung, unless all ranks of its host
+/// are overdue and wait: then the ranks with the fewest collectives count as
+/// hung.
 ///
 /// Takes a few nanoseconds: it writes to memory shared with ddprun. Does
 /// nothing without `ddprun --hang-timeout`. Thread-safe.
 ///
 /// The report of a hang shows the last text: its first 63 bytes, with a
 /// question mark for each byte that is not printable ASCII. An empty text keeps
-/// the previous one.
+/// the previous one. Each wait of the library for other ranks sets a text, too.
+/// Words like `pass=3` are not shown: ddprun reads NAME=NUMBER as a value of
+/// the report if NAME is pid, beat, pass, collectives, waits or limit.
 ///
 /// Example:
 /// @code
@@ -33,7 +38,9 @@ void report_progress(std::string_view what = {});
 
 /// Raises the limit of this rank in its scope, for an evaluation or a save that
 /// reports no progress. The limit must be finite, so that a hang inside the
-/// scope is found. The end of the scope is a progress report.
+/// scope is found. The end of the scope is a progress report. Before the end of
+/// the first step the limit replaces the five times of --hang-timeout, and a
+/// shorter limit shortens the time there.
 ///
 /// On one host it is enough if the working rank has a guard. On several hosts
 /// the ranks that wait for it need a guard, too: a waiting rank has twice the

@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/error_text.h"
 #include "dp/servers/detail/message.h"
 
@@ -33,13 +34,20 @@ void Coordinator::serve(Shard& shard,
 void Coordinator::run() {
   Lock lock(mutex_);
   for (;;) {
-    changed_.wait(
-        lock, [this] { return has_work_ || is_closed_ || !failure_.empty(); });
+    {
+      const ddp::detail::RankWaitScope waits("gradients of the workers");
+      changed_.wait(lock, [this] {
+        return has_work_ || is_closed_ || !failure_.empty();
+      });
+    }
     if (!has_work_ || !failure_.empty()) {
       return;
     }
     lock.unlock();
     make_updates();
+    if (auto* progress = ddp::detail::progress_file()) {
+      progress->note_forward();
+    }
     lock.lock();
   }
 }
