@@ -26,7 +26,10 @@ void let_errors_be_caught() {
     ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
   }
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
-  ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+  // In the other modes this is also how a time-out ends the process.
+  if (std::string(std::getenv(kMode)) == kCleanUpOnly) {
+    ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+  }
 }
 
 }  // namespace

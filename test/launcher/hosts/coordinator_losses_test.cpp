@@ -156,7 +156,8 @@ TEST_CASE("a host whose connection is cut keeps its place if it comes back") {
   const auto comes_back = [&job](Coordinator::Connection at) {
     job.states[at] = job.states[1];
     ++job.states[at].number;
-    return job.say(at, job.hello(1)) + ", " + job.say(at, job.states[at]);
+    const auto greeted = job.say(at, job.hello(1));
+    return greeted + ", " + job.say(at, job.states[at]);
   };
   SECTION("at once") {
     CHECK(job.cut(1).empty());
