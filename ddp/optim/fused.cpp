@@ -34,7 +34,7 @@ using torch::optim::Optimizer;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
-constexpr int64_t kFirst = 1;  // number of a first step
+constexpr int64_t kFirstStep = 1;  // number of a first step
 
 /// Returns the parameter's state, or null if there is none yet.
 template <class State>
@@ -52,14 +52,15 @@ bool add_to_batch(Optimizer& optimizer,
                   const SGDOptions& options,
                   const at::Tensor& param) {
   if (options.momentum() == 0) {
-    batches.of(param, kFirst).params.push_back(param);
+    batches.of(param, kFirstStep).params.push_back(param);
     return true;
   }
   auto* state = find_state<SGDParamState>(optimizer, param);
   if (state != nullptr && !has_same_layout(state->momentum_buffer(), param)) {
     return false;
   }
-  auto& batch = batches.of(param, state == nullptr ? kFirst : kFirst + 1);
+  auto& batch =
+      batches.of(param, state == nullptr ? kFirstStep : kFirstStep + 1);
   if (state == nullptr) {
     auto made = std::make_unique<SGDParamState>();
     made->momentum_buffer(at::empty_like(param));  // filled by the first step
@@ -83,7 +84,7 @@ void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
         options.dampening(),
         options.nesterov(),
         /*maximize=*/false,
-        /*is_first_step=*/options.momentum() != 0 && batch.step == kFirst);
+        /*is_first_step=*/options.momentum() != 0 && batch.step == kFirstStep);
   });
 }
 

@@ -48,14 +48,17 @@ bool is_the_last(const Job& job) {
 
 /// Callback of the peer monitor, called on its thread.
 bool look(Job& job, c10d::Store& store) {
+  const bool is_any_open = job.stuck_groups.abort_stuck_groups(store);
   try {
-    if (is_the_last(job) && !has_lost_store(job)) {
+    // A rank that has left may still send what this rank waits for.
+    if (is_the_last(job) && !job.stuck_groups.may_be_working() &&
+        !has_lost_store(job)) {
       end_leave_barrier(store);
     }
   } catch (const std::exception&) {
     // The store is gone, so no rank waits in it.
   }
-  return job.stuck_groups.abort_stuck_groups(store);
+  return is_any_open;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ddp/job/detail/stuck_group_aborter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ddp/job/detail/lock_within.h"
@@ -59,6 +60,13 @@ std::vector<c10::intrusive_ptr<MonitoredBackend>> StuckGroupAborter::groups()
     groups.push_back(group);
   }
   return groups;
+}
+
+bool StuckGroupAborter::may_be_working() const {
+  const auto all = groups();
+  return std::any_of(all.begin(), all.end(), [](const auto& group) {
+    return group->may_be_working();
+  });
 }
 
 std::map<std::string, uint64_t> StuckGroupAborter::started() const {

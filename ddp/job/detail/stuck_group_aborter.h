@@ -28,6 +28,9 @@ class StuckGroupAborter {
   /// Returns the groups in the order of `add`.
   std::vector<c10::intrusive_ptr<MonitoredBackend>> groups() const;
 
+  /// Returns true if a collective of an open group may not have completed.
+  bool may_be_working() const;
+
   /// Returns the number of collectives that this rank has started, by group
   /// name. Leaves out groups that NCCL has reported as failed, because it is
   /// unknown which of their collectives have completed. Returns an empty map if

@@ -138,6 +138,10 @@ at::Tensor memory_for(const std::vector<Slot*>& members,
 
 DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
     : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
+  TORCH_CHECK(flat_.storage_offset() == 0,
+              "Expected Exchange::allocate to return a tensor that begins its "
+              "storage, but got one at element ",
+              flat_.storage_offset());
   int64_t offset = 0;
   for (Slot* slot : members()) {
     const at::Tensor& param = slot->parameter.tensor;

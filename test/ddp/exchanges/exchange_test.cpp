@@ -336,6 +336,17 @@ TEST_CASE("what an exchange does not take is said at once",
                             group,
                             Options().exchange(std::make_shared<NoMultiple>())),
                     Contains("multiple_of") && Contains("got 0"));
+  struct SliceOfMemory : FakeExchange {
+    at::Tensor allocate(int64_t numel,
+                        const at::TensorOptions& options) override {
+      return at::zeros({numel + 3}, options).narrow(0, 3, numel);
+    }
+  };
+  CHECK_THROWS_WITH(
+      Reducer({{"a", leaf(1)}},
+              group,
+              Options().exchange(std::make_shared<SliceOfMemory>())),
+      Contains("begins its storage") && Contains("at element 3"));
 }
 
 /// An all-reduce with one call that throws.
