@@ -16,7 +16,17 @@ if(DDP_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(_ddp_other_compiler "${DDP_CLANG}")
 endif()
 
+# ddp_add_package_test(FROM COMPILER [ALONE] [option ...]): the user's program is
+# built and run. ALONE: its file is compiled, without ddp's libraries, which take
+# two minutes.
 function(ddp_add_package_test from compiler)
+  cmake_parse_arguments(PARSE_ARGV 2 arg ALONE "" "")
+  set(target)
+  set(run --test-command train)
+  if(arg_ALONE)
+    set(target --build-target CMakeFiles/train.dir/train.cpp.o)
+    set(run)
+  endif()
   add_test(
     NAME package_${from}
     COMMAND
@@ -24,9 +34,8 @@ function(ddp_add_package_test from compiler)
       "${CMAKE_CURRENT_SOURCE_DIR}/package"
       "${CMAKE_CURRENT_BINARY_DIR}/package/${from}" --build-generator
       "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
-      --build-options ${_ddp_consumer_options} -DDDP_FROM=${from}
-      "-DCMAKE_CXX_COMPILER=${compiler}" ${ARGN}
-      --test-command train)
+      ${target} --build-options ${_ddp_consumer_options} -DDDP_FROM=${from}
+      "-DCMAKE_CXX_COMPILER=${compiler}" ${arg_UNPARSED_ARGUMENTS} ${run})
 endfunction()
 
 add_test(NAME package_prefix
@@ -38,27 +47,13 @@ set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 ddp_add_package_test(install "${CMAKE_CXX_COMPILER}" -DCMAKE_CXX_STANDARD=20
                      "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
-# The libraries take two minutes to compile. Without them, the user's own file is
-# compiled alone.
-function(ddp_add_compiled_package_test from compiler)
-  add_test(
-    NAME package_${from}
-    COMMAND
-      "${CMAKE_CTEST_COMMAND}" --build-and-test
-      "${CMAKE_CURRENT_SOURCE_DIR}/package"
-      "${CMAKE_CURRENT_BINARY_DIR}/package/${from}" --build-generator
-      "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
-      --build-target CMakeFiles/train.dir/train.cpp.o --build-options
-      ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${compiler}"
-      -DDDP_FROM=${from})
-endfunction()
 if(DDP_NIGHTLY_TESTS)
   ddp_add_package_test(folder "${_ddp_other_compiler}" -DDDP_UNITY_BUILD=ON
                        -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 else()
-  ddp_add_compiled_package_test(folder "${CMAKE_CXX_COMPILER}")
+  ddp_add_package_test(folder "${CMAKE_CXX_COMPILER}" ALONE)
 endif()
-ddp_add_compiled_package_test(fetch "${_ddp_other_compiler}")
+ddp_add_package_test(fetch "${_ddp_other_compiler}" ALONE)
 
 # The next tests configure a project that must be refused: CMake exits with 1
 # and its error matches a regular expression.

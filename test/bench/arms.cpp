@@ -104,25 +104,21 @@ Maker plain(const MakeOptimizer& make_optimizer) {
   };
 }
 
-Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
+Maker ours(const MakeOptimizer& make_optimizer,
+           bool view = false,
+           bool exchanges_alone = false) {
   return [=](const Workload& workload, const Group& group) {
-    return our_arm(
-        workload,
-        group,
-        make_optimizer,
-        DistributedDataParallelOptions().gradient_as_bucket_view(view));
+    auto options =
+        DistributedDataParallelOptions().gradient_as_bucket_view(view);
+    if (exchanges_alone) {
+      options.exchange(std::make_shared<AllReduce>(group));
+    }
+    return our_arm(workload, group, make_optimizer, options);
   };
 }
 
 Maker all_reduce(const MakeOptimizer& make_optimizer, bool view = false) {
-  return [=](const Workload& workload, const Group& group) {
-    return our_arm(
-        workload,
-        group,
-        make_optimizer,
-        DistributedDataParallelOptions().gradient_as_bucket_view(view).exchange(
-            std::make_shared<AllReduce>(group)));
-  };
+  return ours(make_optimizer, view, /*exchanges_alone=*/true);
 }
 
 /// A group around the job's takes no buckets in shared memory.

@@ -6,7 +6,7 @@ in steps.py.
 
 import argparse
 
-from steps import MODELS, STEPS, Ranks, measure, rank_count
+from steps import GPU_STEPS, MODELS, STEPS, Ranks, measure, rank_count
 from tables import format_ratio, format_time, print_table
 
 TITLES = {
@@ -28,7 +28,6 @@ WITHOUT = {"sync_batch_norm": "batch_norm", "own_buffers": "batch_norm"}
 # Steps per block: some tenths of a second or more, a multiple of the steps of
 # accumulate4 and average8.
 BLOCK = 8
-GPU_BLOCK = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24}
 
 
 def report(model, count, times):
@@ -57,12 +56,12 @@ def main():
     features = arguments.feature or TITLES
     arms = ["ours", *features, *(WITHOUT[feature] for feature in features
                                  if feature in WITHOUT)]
-    for model in arguments.model or (GPU_BLOCK if arguments.gpu else STEPS):
+    for model in arguments.model or (GPU_STEPS if arguments.gpu else STEPS):
         ranks = Ranks([f"{arguments.build}/bench_steps", model], count,
                       gpu=arguments.gpu)
         report(model, count, measure(
             {arm: (ranks, arm) for arm in arms}, arguments.rounds,
-            GPU_BLOCK[model] if arguments.gpu else BLOCK))
+            GPU_STEPS[model] if arguments.gpu else BLOCK))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ PYTHON_OF = {"ours": "python", "gloo": "python", "ours_view": "python_view",
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 # Steps per block: about half a second.
 STEPS = {"mlp": 8, "small": 20}
-GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 20}
+# On a GPU; also a multiple of the steps of accumulate4 and average8 of features.py.
+GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24}
 GPU_ARMS = ["plain", "ours", "all_reduce", "all_reduce_view", "c10d", "plain_fused",
             "all_reduce_fused"]
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
@@ -75,7 +76,8 @@ MODELS = {"mlp": "8 x Linear(1024), batch 32",
 class Ranks:
     """Processes of one thread each that run blocks of steps on command.
 
-    gpu: whether they see the GPUs. enter: for each rank, what its process calls first. variables: of each rank.
+    enter: for each rank, what its process calls first. variables: of each rank.
+    gpu: whether the processes see the GPUs.
     """
 
     def __init__(self, command, count=2, address="127.0.0.1", enter=None,
