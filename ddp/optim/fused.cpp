@@ -172,7 +172,18 @@ void call_kernel(const FusedBatch& batch, const AdamWOptions& options) {
             options);
 }
 
-/// Steps the parameters that the kernels support, and returns the others.
+bool has_repeats(const std::vector<at::Tensor>& params) {
+  std::vector<const c10::TensorImpl*> sorted;
+  sorted.reserve(params.size());
+  for (const auto& param : params) {
+    sorted.push_back(param.unsafeGetTensorImpl());
+  }
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+}
+
+/// Steps the parameters that the kernels support, and returns the others. One
+/// kernel would make all steps of a repeated parameter at the same time.
 template <class Options>
 detail::GroupParameters step_fused(Optimizer& optimizer,
                                    FusedBatches& batches) {
@@ -182,7 +193,12 @@ detail::GroupParameters step_fused(Optimizer& optimizer,
   detail::GroupParameters rest(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& options = static_cast<const Options&>(groups[g].options());
-    for (const auto& param : groups[g].params()) {
+    const auto& params = groups[g].params();
+    if (has_repeats(params)) {
+      rest[g] = params;
+      continue;
+    }
+    for (const auto& param : params) {
       const at::Tensor& grad = param.grad();
       if (!grad.defined()) {
         continue;

@@ -27,18 +27,16 @@ namespace ddp {
 /// support: sparse gradients (SGD; Adam throws for them, as LibTorch's does),
 /// complex parameters, gradients or state of another dtype or memory layout
 /// than the parameter, memory with gaps, devices other than CPU and CUDA, and
-/// on the CPU parameters of float16 and bfloat16. Parameters without a gradient
-/// are skipped.
+/// on the CPU parameters of float16 and bfloat16. So it does for all parameters
+/// of a group that lists one of them several times, as LibTorch's
+/// `parameters()` lists a tied parameter; that one is stepped as many times.
+/// (`parameters()` of a `DistributedDataParallel` lists each parameter once.)
+/// Parameters without a gradient are skipped.
 ///
 /// A step counts as a modification for autograd: a backward pass through a
 /// graph that needs the values from before the step throws. (LibTorch's SGD,
 /// also for the parameters that it steps for `FusedSGD`, bypasses this check,
 /// and such a pass computes wrong gradients.)
-///
-/// `FusedSGD` must get each parameter once: LibTorch's `parameters()` lists a
-/// tied parameter several times, and `FusedSGD` may then make these steps at
-/// the same time, with an undefined result. `parameters()` of a
-/// `DistributedDataParallel` lists each parameter once.
 ///
 /// `ddp::GradScaler` works as with any other optimizer: it divides the
 /// gradients by the scale while it checks them for inf and NaN.

@@ -38,8 +38,8 @@ namespace ddp {
 ///   }
 /// @endcode
 /// The function returns references, as `std::tie` does. For copies,
-/// `dp::scatter`, `dp::gather` and a `dp::DataParallel` with several devices
-/// throw c10::Error, and a param_dtype of `MixedPrecision` converts nothing.
+/// `dp::scatter`, `dp::gather`, a `dp::DataParallel` with several devices and a
+/// param_dtype of `MixedPrecision` throw c10::Error.
 /// For a struct without tensors the function returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);

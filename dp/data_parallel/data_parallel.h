@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -119,13 +120,18 @@ class DataParallelImpl : public DataParallelBase {
   }
 
   /// Returns a wrapper with the same options and devices around a clone of the
-  /// module. The clone of a derived class is a DataParallelImpl, unless that
-  /// class overrides this function.
+  /// module. A derived class overrides this function to be cloned.
   /// @throws c10::Error if the module has no `clone()` or if it does not return
-  ///   the module's own type, or if `device` is not the first device.
+  ///   the module's own type, if `device` is not the first device, or for a
+  ///   derived class that does not override this function.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device =
           std::nullopt) const override {
+    TORCH_CHECK(typeid(*this) == typeid(DataParallelImpl),
+                "Expected a class derived from DataParallelImpl to override "
+                "clone(), but got ",
+                name(),
+                " without");
     check_clone(device);
     auto copy = std::dynamic_pointer_cast<M>(module_->clone(device));
     TORCH_CHECK(copy != nullptr,

@@ -36,6 +36,7 @@
 #include "ddp/job/backends.h"
 #include "ddp/job/monitored_backend.h"
 #include "test/support/catch.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
@@ -608,6 +609,25 @@ TEST_CASE("two threads whose passes overlap in a group are an error",
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains("give each thread a group of its own"));
   }
+}
+
+TEST_CASE("a pass whose mean_over throws leaves the group to other threads",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& plain) {
+    const auto group = in_job(plain);
+    auto first = test::leaf({2});
+    auto second = test::leaf({2});
+    Reducer throws({{"first", first}}, group, Options());
+    throws.mean_over([]() -> int { TORCH_CHECK(false, "no divisor"); });
+    std::string error;
+    std::thread([&] {
+      error = error_of([&] { test::backward(throws, first.sum()); });
+    }).join();
+    TORCH_CHECK(error.find("no divisor") != std::string::npos, error);
+    Reducer other({{"second", second}}, group, Options());
+    test::backward(other, second.sum() * (group->getRank() + 1));
+    TORCH_CHECK(test::all_equal(second.grad(), 1.5), second.grad());
+  });
 }
 
 TEST_CASE("two threads train over a group each", "[ddp][lost]") {

@@ -9,12 +9,14 @@
 #include "ddp/reduce/detail/status_sums.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
 namespace reducer_test {
 
 using test::FakeBackend;
+using test::gauss;
 using test::Group;
 using test::run_ranks;
 using test::try_ranks;
@@ -22,10 +24,6 @@ using Options = DistributedDataParallelOptions;
 
 torch::Tensor leaf(double value, at::IntArrayRef sizes = {3}) {
   return torch::full(sizes, value).requires_grad_();
-}
-
-double gauss(int n) {
-  return n * (n + 1) / 2.0;
 }
 
 TEST_CASE("the gradient is the mean over ranks", "[reducer]") {

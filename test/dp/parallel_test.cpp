@@ -181,6 +181,14 @@ TEST_CASE("a clone of a wrapper wraps a copy", "[dp][clone]") {
                     Contains("meta"));
 }
 
+TEST_CASE("a derived wrapper without a clone of its own", "[dp][clone]") {
+  struct DerivedImpl : DataParallelImpl<NetImpl> {
+    using DataParallelImpl::DataParallelImpl;
+  };
+  const DerivedImpl model(Net(), on_cpus(2));
+  CHECK_THROWS_WITH(model.clone(), Contains("to override clone(), but got"));
+}
+
 TEST_CASE("wrappers do not nest", "[dp][clone][errors]") {
   struct OuterImpl : torch::nn::Cloneable<OuterImpl> {
     OuterImpl() { reset(); }

@@ -130,7 +130,7 @@ void ReducerImpl::shadow_pass(int ranks) {
   check_sound();
   check_not_left();
   forward_thread_ = std::this_thread::get_id();
-  begin_averaged_pass(-1);
+  averaged_pass_ = begin_averaged_pass(-1);
   peer_state_->note_pass();
   reduction_->begin_shadow(ranks);
   close();
@@ -301,17 +301,17 @@ void ReducerImpl::begin() {
 
 /// Aborts if another thread's pass has not ended, because the other ranks wait
 /// for this one.
-void ReducerImpl::begin_averaged_pass(int graph_task) {
-  if (auto* job = monitored_backend_of(*group_)) {
-    averaged_pass_ = or_abort([&] {
-      return job->begin_pass({forward_thread_, graph_task});
-    });
-  }
+std::shared_ptr<const AveragedPass> ReducerImpl::begin_averaged_pass(
+    int graph_task) {
+  auto* job = monitored_backend_of(*group_);
+  return job == nullptr ? nullptr : or_abort([&] {
+    return job->begin_pass({forward_thread_, graph_task});
+  });
 }
 
 void ReducerImpl::open() {
   check_sound();
-  begin_averaged_pass(end_task_);
+  auto averaged_pass = begin_averaged_pass(end_task_);
   if (c10::GradMode::is_enabled()) {
     TORCH_WARN_ONCE(
         "backward() with create_graph: gradients of gradients are not averaged "
@@ -324,6 +324,7 @@ void ReducerImpl::open() {
   if (reduction_->skips_unreached() && has_output_) {
     reduction_->skip_unreached(unreached_);
   }
+  averaged_pass_ = std::move(averaged_pass);
   phase_ = Phase::open;
 }
 

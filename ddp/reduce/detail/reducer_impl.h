@@ -80,7 +80,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void register_on_end();
   void find_unreached();
   void begin();
-  void begin_averaged_pass(int graph_task);
+  std::shared_ptr<const AveragedPass> begin_averaged_pass(int graph_task);
   void open();
   bool on_end(bool is_nested);
   void on_grad_ready(size_t index);

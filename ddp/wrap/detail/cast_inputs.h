@@ -7,13 +7,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "ddp/tensors/replace_tensors.h"
 #include "ddp/tensors/tensor_walk.h"
 
 namespace ddp::detail {
 
 /// An argument of a forward: either the caller's object, or a copy whose
 /// floating-point tensors are converted to another dtype. Arguments that cannot
-/// hold tensors or cannot be copied stay as they are.
+/// hold tensors or cannot be copied stay as they are. The constructor throws
+/// c10::Error if `tensor_fields` of a struct returns copies of such tensors.
 /// @tparam Arg  the type deduced for a forwarding reference.
 template <typename Arg>
 class CastInput {
@@ -24,11 +26,10 @@ class CastInput {
     if constexpr (kIsCast) {
       if (dtype) {
         copy_.emplace(argument);
-        for_each_tensor(*copy_, [&](const at::Tensor& tensor) {
-          if (tensor.defined() && tensor.is_floating_point()) {
-            // Safe: `copy_` is not const.
-            const_cast<at::Tensor&>(tensor) = tensor.to(*dtype);
-          }
+        replace_tensors(*copy_, [&](const at::Tensor& tensor) {
+          return tensor.defined() && tensor.is_floating_point()
+                     ? tensor.to(*dtype)
+                     : tensor;
         });
       }
     }

@@ -104,7 +104,8 @@ ReplicaThreads::~ReplicaThreads() {
 }
 
 bool ReplicaThreads::is_own_process() const {
-  return threads_.empty() || process_ == ::getpid();
+  const pid_t process = process_;
+  return process == 0 || process == ::getpid();
 }
 
 void ReplicaThreads::expect_own_process() const {

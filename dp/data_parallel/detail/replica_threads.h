@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -16,7 +17,7 @@ namespace dp::detail {
 /// and, for replicas on the CPU, a share of the caller's intra-op threads. The
 /// threads start at the first use and do not exist in a forked process.
 ///
-/// Thread contract: one caller at a time.
+/// Thread contract: one caller at a time, but for `expect_own_process`.
 class ReplicaThreads {
  public:
   using Job = std::function<void(size_t replica)>;
@@ -29,6 +30,7 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
+  /// Any thread may call this function.
   /// @throws c10::Error in a process that was forked after the threads were
   ///   started.
   void expect_own_process() const;
@@ -52,8 +54,8 @@ class ReplicaThreads {
   std::vector<c10::Device> devices_;
   std::vector<size_t> on_cpu_;                    // replicas on the CPU
   std::vector<std::unique_ptr<Thread>> threads_;  // empty before the first run
-  pid_t process_ = 0;                             // that started the threads
-  int intraop_share_ = 0;  // per CPU replica; 0: not set yet
+  std::atomic<pid_t> process_{0};  // that started the threads; 0: none
+  int intraop_share_ = 0;          // per CPU replica; 0: not set yet
 };
 
 }  // namespace dp::detail

@@ -415,6 +415,29 @@ TEST_CASE("floating inputs are converted wherever they lie", "[mixed]") {
   CHECK(leaf.grad().scalar_type() == kFloat);
 }
 
+struct CopiedFields {
+  Tensor data;
+};
+auto tensor_fields(const CopiedFields& copies) {
+  return std::tuple(copies.data);
+}
+
+struct CopiedFieldsTakerImpl : torch::nn::Module {
+  CopiedFieldsTakerImpl() { register_parameter("weight", torch::ones({1})); }
+  torch::Dtype forward(const CopiedFields& copies) {
+    return copies.data.scalar_type();
+  }
+};
+TORCH_MODULE(CopiedFieldsTaker);
+
+TEST_CASE("an input whose tensor_fields returns copies", "[mixed]") {
+  CopiedFieldsTaker taker;
+  DistributedDataParallel model(taker, precise(narrow()));
+  CHECK(model(CopiedFields{torch::ones(2, torch::kLong)}) == torch::kLong);
+  CHECK_THROWS_WITH(model(CopiedFields{torch::ones(2)}),
+                    Contains("Expected tensor_fields to return references"));
+}
+
 TEST_CASE("passes of all kinds with mixed precision", "[mixed]") {
   const bool finds_unused = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {

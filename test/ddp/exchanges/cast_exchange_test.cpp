@@ -10,36 +10,26 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
 namespace cast_exchange_test {
 
 using Catch::Contains;
+using test::backward;
 using test::FakeBackend;
 using test::FakeExchange;
+using test::gauss;
 using test::Group;
+using test::leaf;
 using test::run_ranks;
 using test::try_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
-Tensor leaf(at::IntArrayRef sizes, torch::Dtype dtype = torch::kFloat) {
-  return torch::ones(sizes, dtype).requires_grad_();
-}
-
-double gauss(int n) {
-  return n * (n + 1) / 2.0;
-}
-
 Options through(const Group& group, torch::Dtype dtype) {
   return Options().exchange(std::make_shared<CastExchange>(group, dtype));
-}
-
-void backward(Reducer& reducer, const Tensor& loss) {
-  reducer.arm();
-  reducer.watch(loss);
-  loss.backward();
 }
 
 TEST_CASE("each rank's share is rounded once, then added up",

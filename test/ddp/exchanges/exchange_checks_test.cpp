@@ -12,6 +12,7 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 #include "test/support/number_from.h"
 
@@ -19,9 +20,11 @@ namespace ddp {
 namespace exchange_checks_test {
 
 using Catch::Contains;
+using test::backward;
 using test::FakeBackend;
 using test::FakeExchange;
 using test::Group;
+using test::leaf;
 using test::run_ranks;
 using test::try_ranks;
 using torch::Tensor;
@@ -29,16 +32,6 @@ using Options = DistributedDataParallelOptions;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-Tensor leaf(at::IntArrayRef sizes, torch::Dtype dtype = torch::kFloat) {
-  return torch::ones(sizes, dtype).requires_grad_();
-}
-
-void backward(Reducer& reducer, const Tensor& loss) {
-  reducer.arm();
-  reducer.watch(loss);
-  loss.backward();
-}
 
 template <typename Check>
 void check_hands_on(

@@ -9,14 +9,17 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
 namespace exchange_test {
 
 using Catch::Contains;
+using test::backward;
 using test::FakeBackend;
 using test::FakeExchange;
+using test::gauss;
 using test::Group;
 using test::run_ranks;
 using test::try_ranks;
@@ -27,22 +30,12 @@ torch::Tensor leaf(double value, at::IntArrayRef sizes = {3}) {
   return torch::full(sizes, value).requires_grad_();
 }
 
-double gauss(int n) {
-  return n * (n + 1) / 2.0;
-}
-
 /// Returns options with which every gradient fills a bucket.
 Options small_buckets(std::shared_ptr<Exchange> exchange) {
   return Options()
       .exchange(std::move(exchange))
       .first_bucket_cap_mb(1e-6)
       .bucket_cap_mb(1e-6);
-}
-
-void backward(Reducer& reducer, const torch::Tensor& loss) {
-  reducer.arm();
-  reducer.watch(loss);
-  loss.backward();
 }
 
 /// The example in exchange.h.

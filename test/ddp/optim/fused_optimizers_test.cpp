@@ -241,6 +241,24 @@ TEST_CASE("what the kernels do not take is stepped by LibTorch", "[fused]") {
   CHECK(fused->param_groups()[0].params().size() == 3);
 }
 
+TEST_CASE("a parameter that is listed twice is stepped twice", "[fused]") {
+  const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
+  const Tensors expected = test::parameters({{3}, {70'000}});
+  const Tensors got = copies(expected);
+  const auto plain = make_optimizer(
+      kind, Groups{Tensors{expected[0], expected[1], expected[0]}});
+  const auto fused =
+      make_optimizer("fused " + kind, Groups{Tensors{got[0], got[1], got[0]}});
+  for (int step = 0; step < 3; ++step) {
+    set_gradients(expected, step);
+    set_gradients(got, step);
+    plain->step();
+    fused->step();
+    CHECK(torch::equal(got[0], expected[0]));
+    CHECK(torch::equal(got[1], expected[1]));
+  }
+}
+
 TEST_CASE("sparse gradients are stepped by LibTorch, or refused by it",
           "[fused][sparse]") {
   Tensor table = test::numbers({5, 2}, 1).requires_grad_();
