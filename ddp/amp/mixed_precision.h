@@ -15,12 +15,14 @@ namespace ddp {
 /// neither are ignored tensors (`params_and_buffers_to_ignore`).
 ///
 /// The parameters themselves never change: operators of the forward get copies,
-/// one for each parameter and forward. The backward pass uses the copies and
+/// one for each parameter and forward, and a new one after a write to the
+/// parameter. The backward pass uses the copies and
 /// returns their gradients in the parameter's dtype. Optimizers, checkpoints,
 /// accumulated gradients, `module()` and layers that share a parameter
 /// therefore see the parameter in its own dtype at any time, also under a
-/// NoGradGuard and after an exception. PyTorch's wrapper with `mixed_precision`
-/// instead replaces the parameters' data until the end of the backward pass.
+/// NoGradGuard and after an exception. PyTorch's DistributedDataParallel with
+/// `mixed_precision` instead replaces the parameters' data until the end of the
+/// backward pass.
 ///
 /// Only arguments of operators are converted: `weight.dtype()` in a forward
 /// returns the parameter's own dtype, direct access to its memory
@@ -57,7 +59,7 @@ struct MixedPrecision {
   /// is wrapped: put a `CastExchange` around the exchange instead.
   TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
   /// Dtype of buffers, which are converted permanently when the module is
-  /// wrapped. On the CPU a batch norm needs them in param_dtype.
+  /// wrapped. A batch norm with weights needs them in param_dtype.
   TORCH_ARG(std::optional<c10::ScalarType>, buffer_dtype) = std::nullopt;
 };
 

@@ -48,9 +48,10 @@ enum class CheckpointScope { common, per_rank };
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Peak of host memory: every rank holds the whole file while it
 /// loads, rank 0 while it saves. A file from Python with the same entries loads
-/// too, in any format of torch.save. Its floating-point tensors are converted
-/// to the dtype of the model; every other value equals the saved one, or the
-/// load throws.
+/// too, in any format of torch.save with pickle protocol 2 or later. Its
+/// floating-point tensors are converted to the dtype of the model, and whole
+/// numbers may stand for floats. Any other value of another type or shape is an
+/// error.
 ///
 /// Models, samplers and exchanges are shared; optimizers, scalers, averagers
 /// and variables must outlive the Checkpoint. Not thread-safe.
@@ -112,7 +113,8 @@ class Checkpoint {
   /// names of the file format above.
   ///
   /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
-  ///   "rng" or "format_version", or if the module is null.
+  ///   "rng" or "format_version", or if the module is null. `optimizer`,
+  ///   `sampler` and `scaler` below replace an entry of their name instead.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
   /// Adds a model by its holder.
   template <class Impl>
@@ -166,10 +168,11 @@ class Checkpoint {
                   CheckpointScope scope = CheckpointScope::common);
 
   /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or
-  /// LBFGS, a fused one, or a ZeroRedundancyOptimizer of any of these except
-  /// LBFGS. Another class is an error of `save` and `load` (c10::Error on all
-  /// ranks). The file is the same for all of them. For a PostLocalSGDOptimizer
-  /// it also contains the averager's "step", as PyTorch's does.
+  /// LBFGS, a fused one, or a ZeroRedundancyOptimizer of any of these. A class
+  /// derived from one of these is saved as that one, without state of its own.
+  /// Another class is an error of `save` and `load` (c10::Error on all ranks).
+  /// The file is the same for all of them. For a PostLocalSGDOptimizer it also
+  /// contains the averager's "step", as PyTorch's does.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// Sets the sampler of the training set, to resume in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);
@@ -198,9 +201,10 @@ class Checkpoint {
   /// sampler has returned.
   Checkpoint& trained(std::optional<size_t> examples);
 
-  /// Saves all entries; rank 0 writes the file. The file is replaced
-  /// atomically: after a crash, a kill or a full disk at any point the previous
-  /// file is still complete. The random states of all ranks are saved.
+  /// Saves all entries; rank 0 writes the file, within the group's time-out.
+  /// The file is replaced atomically: after a crash, a kill, a full disk or an
+  /// exception at any point the file is the complete previous or the complete
+  /// new one. The random states of all ranks are saved.
   ///
   /// Collective: returns when the file is on the disk.
   /// @throws c10::Error on every rank, with the reason of the first rank that
@@ -209,12 +213,14 @@ class Checkpoint {
   ///   leaves or the time-out is over.
   void save(const std::string& path) const;
 
-  /// Reads the file on every rank and restores the models, the optimizers, the
-  /// samplers, the scalers, the rank's random generators, `epoch()` and
-  /// `step()`. The file must have all entries of the Checkpoint, and may have
-  /// more. A bare state dict loads as the entry "model"; a Checkpoint with
-  /// other entries refuses it. The random states keep their values if the file
-  /// has none that `save` wrote, or has them for another number of ranks.
+  /// Reads the file on every rank and restores all entries, the rank's random
+  /// generators, `epoch()` and `step()`. The file must have all entries of the
+  /// Checkpoint except those of disabled scalers, and may have more; the model
+  /// may also be called "state_dict" or "model_state_dict". A bare state dict
+  /// loads as the entry "model"; a Checkpoint with other entries refuses it.
+  /// The random states keep their values if the file has none that `save`
+  /// wrote, or has them for another number of ranks; so does a GPU without a
+  /// state in the file.
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// @throws c10::Error on every rank if any rank finds the file missing,

@@ -112,6 +112,9 @@ std::vector<std::string> differences(const StateDict& expected,
     } else if (!is_convertible(tensor->scalar_type(), mine.scalar_type())) {
       text << "\"" << item.key() << "\": expected dtype " << mine.scalar_type()
            << ", but got " << tensor->scalar_type();
+    } else if (tensor->layout() != c10::kStrided || tensor->is_meta()) {
+      text << "\"" << item.key() << "\": expected a dense tensor, but got "
+           << tensor->toString();
     } else {
       continue;
     }

@@ -41,9 +41,10 @@ struct IncompatibleKeys {
 /// module together load the same values between the same two steps.
 ///
 /// @returns the names that only one side has.
-/// @throws c10::Error if a shape or dtype does not fit or, if `strict`, a name
-///   is missing or unknown to the module. The error lists all differences, and
-///   the module is unchanged. The tensors must be dense.
+/// @throws c10::Error if a shape or dtype does not fit, if a tensor is not
+///   dense (sparse, without memory) or, if `strict`, a name is missing or
+///   unknown to the module. The error lists all differences, and the module is
+///   unchanged.
 ///
 /// Example:
 /// @code
@@ -82,9 +83,11 @@ void save_state_dict(const torch::nn::Module& module, const std::string& path);
 ///
 /// @returns the names that only one side has.
 /// @throws c10::Error that names the file if it cannot be read, is truncated,
-///   damaged, of another format, or does not fit the module, or if an entry of
-///   the state dict is no dense tensor (sparse, quantized, of a user-defined
-///   class). The module is then unchanged.
+///   damaged (values only in files with check sums, which `save_state_dict` and
+///   torch.save write, except in the format before PyTorch 1.6), of another
+///   format, or does not fit the module, or if an entry of the state dict is no
+///   dense tensor (sparse, quantized, of a user-defined class). The module is
+///   then unchanged.
 IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});

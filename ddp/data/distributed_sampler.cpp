@@ -171,8 +171,10 @@ SamplerState DistributedSampler::state(
 
 void DistributedSampler::check_state(const SamplerState& state) const {
   const Split& split = shared_->split;
-  TORCH_CHECK_VALUE(state.position >= 0,
-                    "Expected a sampler position of at least 0, but got ",
+  TORCH_CHECK_VALUE(state.position >= 0 && state.position <= state.dataset_size,
+                    "Expected a sampler position in [0, ",
+                    state.dataset_size,
+                    "], but got ",
                     state.position);
   int64_t place = state.position;
   for (const auto next : state.ahead) {

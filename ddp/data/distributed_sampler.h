@@ -43,14 +43,15 @@ struct DistributedSamplerOptions {
 struct SamplerState {
   /// Epoch of the running pass; between passes, the epoch of the next one.
   int64_t epoch = 0;
-  /// Number of leading places that the ranks together have done; 0 between
-  /// passes, unless a restored pass has not been continued yet.
+  /// Number of leading places that the ranks together have done. 0 between
+  /// passes, unless a restored pass has not been continued yet; but
+  /// `state(trained)` after a pass still describes that pass.
   int64_t position = 0;
   int64_t dataset_size = 0;  ///< number of examples
   uint64_t seed = 0;         ///< seed of the order
   bool shuffle = true;       ///< whether each epoch has an order of its own
-  /// Places above `position` that are done as well, ascending. Not empty if the
-  /// ranks have done different numbers of examples.
+  /// Places greater than `position` that are done as well, ascending. Not empty
+  /// only if some ranks have done more examples than others.
   std::vector<int64_t> ahead;
 };
 
@@ -107,6 +108,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 
   /// Returns up to `batch_size` further indices, or std::nullopt from the end
   /// of the pass until `reset`. Starts a pass if none was started.
+  /// @param batch_size  positive.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
   /// Sets the epoch of the next pass. Takes effect when the next pass starts,
@@ -147,14 +149,16 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// once per epoch, except for indices that `padding` repeats or `drop_last`
   /// leaves out at its end.
   ///
-  /// @throws c10::ValueError, without a change, if the position is invalid or
-  ///   lies within a pass over another dataset or in another order.
+  /// @throws c10::ValueError, without a change, if `position` is negative or
+  ///   above `dataset_size`, if `ahead` is not ascending between the two, or if
+  ///   the position lies within a pass over a dataset of another size or in
+  ///   another order (`shuffle`, and with it `seed`).
   void load_state(const SamplerState& state);
   /// Throws as `load_state` would, without a change.
   void check_state(const SamplerState& state) const;
 
-  /// Save and load the state in LibTorch's archives. `load` also throws as
-  /// `load_state`.
+  /// Save and load the state in LibTorch's archives. `load` throws as
+  /// `load_state`, and LibTorch's std::exception if an entry is missing.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// Loads the state, as above.
   void load(torch::serialize::InputArchive& archive) override;

@@ -24,15 +24,17 @@ namespace ddp {
 ///   dense tensor with one row per sample, in the same order. It runs without
 ///   gradient recording. The number of calls differs between ranks, so it must
 ///   not communicate (the forward of `DistributedDataParallel` does not).
-/// @param group  null: all ranks.
+/// @param group  null: all ranks. A rank that `new_group` gave null must not
+///   make the call.
 /// @returns a tensor with `count` rows, on the device of the results. On a rank
 ///   without samples the tensor is on the CPU, or with NCCL on the rank's GPU;
 ///   if `count` is 0, on the CPU.
 /// @throws the exception of `results` on its own rank; the other ranks throw
 ///   c10::Error with this rank and its reason. c10::Error on every rank if
-///   `results` returns a wrong number of rows, if the rows do not fit together,
-///   or if a rank has left. The ranks that are done wait for the others up to
-///   the group's time-out, and then throw c10::Error.
+///   `results` returns a wrong number of rows, if the rows of two ranks differ
+///   in dtype or shape, or those of two calls in shape (their dtypes are
+///   promoted, as by at::cat), or if a rank has left. The ranks that are done
+///   wait for the others up to the group's time-out, and then throw c10::Error.
 ///
 /// Switch the model to evaluation mode first. All results are gathered at the
 /// end. Do not use a sampler with padding, as for training: it counts some
@@ -94,7 +96,8 @@ at::Tensor evaluate(Dataset&& dataset,
 /// @param rows  dense; may be undefined on a rank without samples.
 /// @param count  number of samples of the dataset, equal on all ranks.
 /// @param group  null: all ranks.
-/// @returns as `evaluate`, without autograd history.
+/// @returns as `evaluate`, without autograd history, and on the device of
+///   `rows` wherever it is defined.
 /// @throws c10::Error on every rank if a rank passes a wrong number of rows, if
 ///   the rows do not fit together, if a rank has left, or if the group's
 ///   time-out is over.

@@ -6,13 +6,14 @@
 
 #include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/monitored_backend.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 
 namespace ddp {
 
 AllReduce::AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options)
-    : group_(std::move(group)), options_(options) {
+    : group_(detail::required_group(std::move(group))), options_(options) {
   const auto& predivide = options_.predivide();
   TORCH_CHECK(!predivide || (std::isfinite(*predivide) && *predivide > 0),
               "Expected predivide to be positive, but got ",

@@ -43,10 +43,10 @@ struct AllReduceOptions {
 /// constructor throws c10::Error.
 class AllReduce : public Exchange {
  public:
-  /// @param group  not null: the ranks of the reducer or, within a
-  ///   `SwitchExchange`, a subset of them; the mean is over the ranks of this
-  ///   group.
-  /// @throws c10::Error if `predivide` is not positive and finite.
+  /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
+  ///   subset of them; the mean is over the ranks of this group.
+  /// @throws c10::Error if `group` is null, or `predivide` is not positive and
+  ///   finite.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});
 

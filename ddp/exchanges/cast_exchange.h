@@ -18,16 +18,17 @@ namespace ddp {
 /// PyTorch's bf16_compress_hook, fp16_compress_hook and their wrappers, and to
 /// the reduce_dtype of its mixed precision.
 ///
-/// The factor of the inner exchange's `scale` is applied before the conversion,
-/// for example 1 / ranks for a mean and 1 for a sum. In kHalf, values above
-/// 65504 become inf on all ranks: use a `GradScaler`, or kBFloat16, which has
-/// the range of float. A bucket that is sparse, complex or already of this
-/// dtype is passed on unchanged.
+/// The reducer multiplies the gradients by the inner exchange's `scale` when it
+/// fills a bucket, so before the conversion: by 1 / ranks for a mean, by 1 for
+/// a sum. In kHalf, values above 65504 become inf on all ranks: use a
+/// `GradScaler`, or kBFloat16, which has the range of float. A bucket that is
+/// sparse, complex or already of this dtype is passed on unchanged.
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
 /// all-reduce of a few elements per pass for the reports of missing gradients,
-/// which cannot use the converted bucket. CPU ranks of one host send over Gloo
-/// what an `AllReduce` alone sums in shared memory.
+/// which cannot use the converted bucket (with find_unused_parameters an
+/// all-reduce carries them anyway). CPU ranks of one host send over Gloo what
+/// an `AllReduce` alone sums in shared memory.
 ///
 /// Example:
 /// @code
@@ -40,11 +41,12 @@ namespace ddp {
 class CastExchange : public ForwardingExchange {
  public:
   /// Converts buckets for an `AllReduce` over the group.
-  /// @param group  the ranks; not null.
-  /// @throws c10::Error as the constructor below.
+  /// @param group  the ranks.
+  /// @throws c10::Error as the constructor below, or if `group` is null.
   CastExchange(c10::intrusive_ptr<c10d::Backend> group, c10::ScalarType dtype);
   /// @param inner  exchange of the converted buckets.
-  /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble.
+  /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble; the same on all
+  ///   ranks, which is not checked.
   /// @throws c10::Error for another dtype, or if `inner` is null.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 

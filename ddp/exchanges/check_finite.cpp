@@ -8,6 +8,7 @@
 
 #include "ddp/base/text/rank_text.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/join_stream.h"
@@ -24,7 +25,8 @@ CheckFinite::CheckFinite(c10::intrusive_ptr<c10d::Backend> group)
 
 CheckFinite::CheckFinite(std::shared_ptr<Exchange> inner,
                          c10::intrusive_ptr<c10d::Backend> group)
-    : ForwardingExchange(std::move(inner)), group_(std::move(group)) {}
+    : ForwardingExchange(std::move(inner)),
+      group_(detail::required_group(std::move(group))) {}
 
 /// Computes the largest absolute value of each gradient, which is NaN or inf if
 /// an element is. The host reads it at the end of the pass.

@@ -34,6 +34,7 @@ namespace ddp {
 class CheckFinite : public ForwardingExchange {
  public:
   /// Checks the gradients of an `AllReduce` over the group.
+  /// @throws c10::Error if `group` is null.
   explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  exchange of the buckets.
   /// @param group  its ranks.

@@ -8,6 +8,7 @@
 #include <ATen/ops/view_as_real.h>
 
 #include "ddp/exchanges/detail/bucket_text.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
 
@@ -15,7 +16,7 @@ namespace ddp {
 
 CodedExchange::CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
                              std::shared_ptr<const GradientCode> code)
-    : group_(std::move(group)), code_(std::move(code)) {
+    : group_(detail::required_group(std::move(group))), code_(std::move(code)) {
   TORCH_CHECK(code_ != nullptr,
               "Expected a code for the gradients, but got none");
 }

@@ -21,10 +21,10 @@ namespace ddp {
 /// equal bit for bit.
 ///
 /// A rank sends 2(p-1)/p times the encoding of its gradients; each bucket is
-/// padded to a multiple of ranks times block. With `NarrowCode` this is half of
-/// the bytes of a float all-reduce, with `QuantizedCode` a quarter plus the
-/// scales. The all-gathers, half of the traffic, run in `finish`, one bucket
-/// after the other, and do not overlap with the backward pass.
+/// padded to a multiple of the group's size times block. With `NarrowCode` this
+/// is half of the bytes of a float all-reduce, with `QuantizedCode` a quarter
+/// plus the scales. The all-gathers, half of the traffic, run in `finish`, one
+/// bucket after the other, and do not overlap with the backward pass.
 ///
 /// With `QuantizedCode` the error of an element is at most about 1/254 of the
 /// sum, over ranks, of the largest share (gradient / ranks) in its block, plus
@@ -47,8 +47,8 @@ namespace ddp {
 /// @endcode
 class CodedExchange : public Exchange {
  public:
-  /// @param group  the ranks; not null.
-  /// @throws c10::Error if `code` is null.
+  /// @param group  the ranks.
+  /// @throws c10::Error if `group` or `code` is null.
   CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
                 std::shared_ptr<const GradientCode> code);
 

@@ -89,7 +89,7 @@ DesyncGuard::DesyncGuard(std::shared_ptr<Exchange> inner,
                          c10::intrusive_ptr<c10d::Backend> group,
                          const DesyncGuardOptions& options)
     : ForwardingExchange(std::move(inner)),
-      group_(std::move(group)),
+      group_(detail::required_group(std::move(group))),
       options_(options) {
   TORCH_CHECK(options.every() > 0,
               "Expected DesyncGuardOptions::every to be positive, but got ",

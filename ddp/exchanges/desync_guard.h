@@ -21,18 +21,23 @@ struct DesyncGuardOptions {
   /// must be equal bit for bit on all ranks.
   TORCH_ARG(bool, values) = true;
   /// A group of the same ranks that is used only for the comparison
-  /// (`ddp::new_group`). With a channel, the number of collectives that each
-  /// rank has started in the model's group is compared too. A comparison then
-  /// finds an additional collective on one rank before it pairs with another
-  /// collective. A rank that waits for that collective first does not reach the
-  /// comparison: the ranks then wait until a time-out.
+  /// (`ddp::new_group`). With a channel, the sequence numbers of the model's
+  /// group are compared too: the number of collectives that each rank has
+  /// started, over Gloo with the messages that the rank has sent and received,
+  /// which must then be as many on all ranks. Sums and copies in shared memory
+  /// do not count. A comparison finds an additional collective on one rank
+  /// before it pairs with another one if no other collective of the group comes
+  /// between, so use `every(1)`. A rank that waits for that collective first
+  /// does not reach the comparison: the ranks then wait until a time-out.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, channel) = nullptr;
 };
 
 /// Compares, every few passes, the data that the ranks are about to combine:
 /// the plan of the buckets; name, shape, strides, dtype and requires_grad of
-/// each parameter; its values; the number of collectives so far. If ranks
-/// differ, all ranks get the same error before their data mix. The error names
+/// each parameter; its values; the number of collectives so far. Each bucket is
+/// compared in its own `start`. If ranks differ, all ranks get the same error
+/// before the data of this bucket mix; earlier buckets of the pass may have
+/// been combined. The error names
 /// the parameter and the rank that differs from most ranks; of two ranks it
 /// names rank 1. If only the numbers of collectives differ, the error lists
 /// them for all ranks.
@@ -40,7 +45,8 @@ struct DesyncGuardOptions {
 /// A diagnostic tool: a comparison costs one all-gather of two numbers per
 /// bucket and one pass over the parameters for their values, and the ranks wait
 /// for each other. The passes between comparisons cost nothing. Values are
-/// compared by the sum of their bits.
+/// compared by the sum of their bits. The options must be equal on all ranks,
+/// which is not checked.
 ///
 /// Example:
 /// @code
@@ -51,13 +57,14 @@ struct DesyncGuardOptions {
 /// @endcode
 class DesyncGuard : public ForwardingExchange {
  public:
-  /// Guards an `AllReduce` over the group, which must not be null.
-  /// @throws c10::Error if `every` is not positive.
+  /// Guards an `AllReduce` over the group.
+  /// @throws c10::Error if `every` is not positive or `group` is null.
   explicit DesyncGuard(c10::intrusive_ptr<c10d::Backend> group,
                        const DesyncGuardOptions& options = {});
   /// @param inner  exchange of the buckets.
-  /// @param group  its ranks; not null.
-  /// @throws c10::Error if `every` is not positive or `inner` is null.
+  /// @param group  its ranks.
+  /// @throws c10::Error if `every` is not positive, or `inner` or `group` is
+  ///   null.
   DesyncGuard(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group,
               const DesyncGuardOptions& options = {});

@@ -27,8 +27,10 @@ struct GradientBucket {
 
   /// The gradients, already multiplied by `Exchange::scale`. Two kinds:
   /// - dense: one dimension, contiguous, one dtype and device. The gradients
-  ///   lie one after the other, followed by padding. The number of elements is
-  ///   the same on every rank and a multiple of `Exchange::multiple_of`.
+  ///   lie one after the other, followed by padding, which is zero, and in the
+  ///   last bucket by the reports of missing gradients, if
+  ///   `Exchange::sums_every_element`. The number of elements is the same on
+  ///   every rank and a multiple of `Exchange::multiple_of`.
   /// - sparse: one sparse gradient, a coalesced COO tensor. Each rank has its
   ///   own rows, and no rows if the rank has no gradient.
   at::Tensor payload;
@@ -53,16 +55,18 @@ struct GradientBucket {
 /// values. Set an exchange with `DistributedDataParallelOptions::exchange`, or
 /// pass it to a `Reducer`.
 ///
-/// In a backward pass every rank calls `start` once and then `finish` once for
-/// each bucket:
+/// In a reduced backward pass (not under a `NoSyncGuard`) every rank calls
+/// `start` once and then `finish` once for each bucket. So does a rank without
+/// inputs left in a `Join`, for each pass of the other ranks:
 /// @verbatim
 ///   hook of the last gradient of bucket 0 -> start(0)    while the pass runs
 ///   hook of the last gradient of bucket 1 -> start(1)
 ///   end of the pass                       -> finish(0), finish(1)
 ///   backward() returns
 /// @endverbatim
-/// A bucket without gradients on this rank (unused parameters) contains zeros,
-/// so every rank makes the same calls. An exchange may keep state of its own
+/// The place of a parameter that gets no gradient in the pass holds the scaled
+/// `.grad` of earlier local passes, or zeros if there is none, so every rank
+/// makes the same calls. An exchange may keep state of its own
 /// between `start` and `finish` and between passes (works, error feedback,
 /// times). One object therefore serves one reducer; a second reducer throws
 /// c10::Error while the first one lives.
@@ -79,8 +83,8 @@ struct GradientBucket {
 /// - The payload may have other memory in the next pass: keep no reference to
 ///   it after `finish`. The plan (the assignment of gradients to buckets) is
 ///   fixed before the first `start` and does not change.
-/// - Threads and streams: `start` runs on the autograd thread that accumulated
-///   the last gradient of the bucket or of an earlier bucket, or at the end of
+/// - Threads and streams: `start` runs on an autograd thread, after the
+///   gradient that completes the bucket and all earlier ones, or at the end of
 ///   the pass (usually in the first pass). The current stream has waited for
 ///   the streams that filled the bucket. `finish` runs on the caller's stream.
 ///   The calls never overlap. Gradient recording is off. Do not synchronise the
@@ -142,7 +146,10 @@ class Exchange {
   /// Returns the factor that gradients are multiplied by when they are copied
   /// into the bucket (on the CPU in the same pass over memory): 1 / ranks for a
   /// mean that is computed from sums (the default), 1 if the exchange divides
-  /// by itself. Called at the beginning of each pass.
+  /// by itself. Called at the beginning of each pass. The result may differ
+  /// between ranks.
+  /// @param ranks  number of ranks of the reducer or, in a `Join` that divides
+  ///   by the ranks with inputs, their number.
   virtual double scale(int ranks) const;
 
   /// Returns n if dense payloads are to be padded with zeros to a multiple of n
@@ -199,12 +206,14 @@ class Exchange {
   /// result.
   virtual void finish(const GradientBucket& bucket) = 0;
 
-  /// Called if an error ended a pass at once (see above): mostly before every
-  /// started bucket was finished, but also if no bucket was started or all were
-  /// finished. No pass follows. Not called if the reducer is destroyed, or gets
-  /// another group, after an exception of the program has left the pass.
-  /// Release the works here: over Gloo a work that is still referenced keeps
-  /// the connections open, and another rank waits on them until its time-out.
+  /// Called if an error ended a pass at once: an exception as above, a gradient
+  /// that does not fit its bucket, a pass of another thread, a failed
+  /// collective of the reducer. Mostly not every started bucket was finished,
+  /// but perhaps no bucket was started or all were finished. No pass follows.
+  /// Not called if the reducer is destroyed, or gets another group, after an
+  /// exception of the program has left the pass. Release the works here: over
+  /// Gloo a work that is still referenced keeps the connections open, and
+  /// another rank waits on them until its time-out.
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training, by name; empty for an

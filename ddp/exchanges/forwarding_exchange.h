@@ -17,6 +17,9 @@ namespace ddp {
 /// conversion, a division) must also override `sums_every_element` to return
 /// false.
 ///
+/// All ranks need the same class of exchange, also of one that only measures:
+/// `DistributedDataParallel` throws on all ranks if the classes differ.
+///
 /// Example: adds up the time that the host spends in `finish`. On the CPU this
 /// is the wait for the exchange; with NCCL the host does not wait there.
 /// @code

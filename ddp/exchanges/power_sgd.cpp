@@ -15,6 +15,7 @@
 
 #include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/exchanges/detail/power_sgd_options.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
 
@@ -47,7 +48,7 @@ const at::Tensor& find_in_state(const std::map<std::string, at::Tensor>& state,
 
 PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                    const PowerSGDOptions& options)
-    : group_(std::move(group)),
+    : group_(detail::required_group(std::move(group))),
       options_(detail::checked(options)),
       draws_(options.seed()) {}
 

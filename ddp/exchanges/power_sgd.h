@@ -66,19 +66,22 @@ struct PowerSGDStatistics {
 /// use P Q^T as its mean. The compression error of a rank is added to its next
 /// gradient. All other dense gradients are averaged uncompressed. Sparse ones
 /// are refused: the model's constructor throws c10::Error. The results equal
-/// PyTorch's powerSGD_hook number for number.
+/// those of PyTorch's powerSGD_hook up to rounding; but a gradient of zeros
+/// does not become NaN here, and one of lower rank does not become noise.
 ///
-/// In a step a rank sends 2(p-1)/p times the vectors and (n + m) rank elements
-/// for each matrix. The second half of the exchange, from P to Q, runs at the
-/// end of the pass, so this exchange is worthwhile if the network is much
-/// slower than the computation. The first steps of a training need exact
-/// gradients: use a `SwitchExchange` (PyTorch: start_powerSGD_iter).
+/// In a step the ranks all-reduce the elements of all uncompressed gradients
+/// and (n + m) rank elements for each compressed matrix; over p ranks, each
+/// rank sends 2(p-1)/p times as many. The second half of the exchange, from P
+/// to Q, runs at the end of the pass, so this exchange is worthwhile if the
+/// network is much slower than the computation. The first steps of a training
+/// need exact gradients: use a `SwitchExchange` (PyTorch: start_powerSGD_iter).
 ///
-/// A gradient with inf or NaN on any rank becomes NaN on all ranks, and the
-/// error and factors of its parameter keep their values: a `GradScaler` skips
-/// the step and the training goes on. Errors are stored multiplied by the loss
-/// scale of their pass; if the loss scale changes by a factor of 2, the error
-/// of one pass gets the weight 2 or 1/2.
+/// A compressed gradient with inf or NaN on any rank becomes NaN as a whole on
+/// all ranks, and the error and factors of its parameter keep their values; of
+/// an uncompressed one only these elements are not finite. So a `GradScaler`
+/// skips the step and the training goes on. Errors are stored multiplied by the
+/// loss scale of their pass; if the loss scale changes by a factor of 2, the
+/// error of one pass gets the weight 2 or 1/2.
 ///
 /// Source: Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression
 /// for Distributed Optimization", NeurIPS 2019.
@@ -96,7 +99,7 @@ struct PowerSGDStatistics {
 /// @endcode
 class PowerSGD : public Exchange {
  public:
-  /// @throws c10::Error if an option is out of range.
+  /// @throws c10::Error if `group` is null or an option is out of range.
   explicit PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                     const PowerSGDOptions& options = {});
 

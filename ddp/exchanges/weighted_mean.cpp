@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
 
@@ -17,7 +18,7 @@ WeightedMean::WeightedMean(c10::intrusive_ptr<c10d::Backend> group)
 WeightedMean::WeightedMean(std::shared_ptr<Exchange> inner,
                            c10::intrusive_ptr<c10d::Backend> group)
     : ForwardingExchange(std::move(inner), "the weighted gradients"),
-      group_(std::move(group)) {}
+      group_(detail::required_group(std::move(group))) {}
 
 void WeightedMean::set_weight(double weight) {
   TORCH_CHECK(std::isfinite(weight) && weight >= 0,

@@ -19,11 +19,14 @@ namespace ddp {
 ///
 /// The weighting costs nothing, since it is applied while gradients are copied
 /// into their buckets; the division is one more pass over them. The weights are
-/// summed by an all-reduce of one number beside the first bucket. If all
-/// weights are zero, the gradients are zero. In a `Join` a rank without inputs
-/// left calls `set_weight(0)` before `finish`; otherwise its last weight counts
-/// in the sum of weights. The weight of a reduced pass counts for all of
-/// `.grad`, also for what passes under a `NoSyncGuard` have left there.
+/// summed by an all-reduce of one number beside the first bucket, and another
+/// one at the end of the pass, of a few elements, carries the reports of
+/// missing gradients. If all weights are zero, the gradients are zero. A weight
+/// of 0 does not hide inf or NaN in the gradients of its rank: all ranks get
+/// NaN. In a `Join` a rank without inputs left calls `set_weight(0)` before
+/// `Join::finish`; otherwise its last weight counts in the sum of weights. The
+/// weight of a reduced pass counts for all of `.grad`, also for the gradients
+/// that passes under a `NoSyncGuard` have left there.
 ///
 /// Example:
 /// @code
@@ -37,16 +40,18 @@ namespace ddp {
 /// @endcode
 class WeightedMean : public ForwardingExchange {
  public:
-  /// Sums the weighted gradients with an `AllReduce` over the group, which is
-  /// not null.
+  /// Sums the weighted gradients with an `AllReduce` over the group.
+  /// @throws c10::Error if `group` is null.
   explicit WeightedMean(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  averages the weighted gradients and has no weights of its
-  ///   own, for example a `CastExchange`. For a mean `inner` gets the gradients
-  ///   times weight / ranks, which large weights make inf in kHalf. An exchange
+  ///   own, for example a `CastExchange`. `inner` gets the gradients times the
+  ///   weight times its own `scale`: times weight / ranks for an `AllReduce`,
+  ///   times the weight for an exchange that divides itself (`PowerSGD`,
+  ///   `HookExchange`). Large weights make this inf in kHalf. An exchange
   ///   that keeps a part of the gradients for a later step (`PowerSGD`) keeps
   ///   it multiplied by the weight of this step.
-  /// @param group  its ranks; not null.
-  /// @throws c10::Error if `inner` is null.
+  /// @param group  its ranks.
+  /// @throws c10::Error if `inner` or `group` is null.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 
@@ -55,6 +60,8 @@ class WeightedMean : public ForwardingExchange {
   /// @throws c10::Error if the weight is negative or not finite.
   void set_weight(double weight);
 
+  /// Returns the weight times the inner exchange's factor for all ranks of the
+  /// group, whatever `ranks` is.
   double scale(int ranks) const override;
   bool sums_every_element() const override { return false; }
   /// Returns 0: the weights determine how many ranks contribute.

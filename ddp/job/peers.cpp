@@ -33,6 +33,16 @@ c10::intrusive_ptr<c10d::Backend> known_peers(
   return peers(asked);
 }
 
+c10::intrusive_ptr<c10d::Backend> required_group(
+    c10::intrusive_ptr<c10d::Backend> asked) {
+  TORCH_CHECK(
+      asked != nullptr,
+      "Expected a group of ranks, but got null; give "
+      "ddp::process_group(), or on the ranks of a smaller group that of "
+      "ddp::new_group");
+  return asked;
+}
+
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {
   if (const auto* job = monitored_backend_of(group);
       job != nullptr && job->getBoundDeviceId()) {

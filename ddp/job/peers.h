@@ -21,6 +21,11 @@ c10::intrusive_ptr<c10d::Backend> peers(
 c10::intrusive_ptr<c10d::Backend> known_peers(
     const c10::intrusive_ptr<c10d::Backend>& asked, const char* who);
 
+/// Returns `asked`.
+/// @throws c10::Error if it is null.
+c10::intrusive_ptr<c10d::Backend> required_group(
+    c10::intrusive_ptr<c10d::Backend> asked);
+
 /// Returns the device for tensors of a collective: `wanted` if the backend
 /// supports it, else the GPU of this rank (NCCL, if `wanted` is no GPU or a GPU
 /// that was not connected).

@@ -112,16 +112,20 @@ const torch::nn::Module* module_of(const Function& function) {
 /// Example:
 /// @code
 ///   struct DeepImpl : torch::nn::Module {
-///     torch::Tensor forward(torch::Tensor x) {
-///       for (auto& block : blocks) {
-///         x = ddp::checkpoint_activations(block, x);
-///       }
-///       return ddp::checkpoint_activations(
-///           [this](const torch::Tensor& y) { return head(norm(y)); }, x);
+///     DeepImpl() {
+///       body = register_module(
+///           "body",
+///           torch::nn::Sequential(torch::nn::Linear(8, 8),
+///                                 torch::nn::BatchNorm1d(8)));
+///       head = register_module("head", torch::nn::Linear(8, 2));
 ///     }
-///     std::vector<torch::nn::Sequential> blocks;
-///     torch::nn::BatchNorm1d norm{8};
-///     torch::nn::Linear head{8, 2};
+///     torch::Tensor forward(torch::Tensor x) {
+///       x = ddp::checkpoint_activations(body, x);
+///       return ddp::checkpoint_activations(
+///           [this](const torch::Tensor& y) { return head(y.relu()); }, x);
+///     }
+///     torch::nn::Sequential body{nullptr};
+///     torch::nn::Linear head{nullptr};
 ///   };
 /// @endcode
 ///
@@ -130,17 +134,21 @@ const torch::nn::Module* module_of(const Function& function) {
 ///   lives as long as the graph, and objects that it refers to must live until
 ///   the backward pass. It must not depend on state that changes until then,
 ///   and must not change its inputs. Parameters and other tensors that it
-///   refers to get their gradients like the inputs; but if a tensor with
-///   history is changed between the two forwards, this is only detected for an
-///   input. Runs on the calling thread, and the second time on the thread of
-///   the backward pass. If another thread computes a part of its graph (a
-///   `dp::DataParallel` of several devices inside), the backward pass throws.
+///   refers to get their gradients like the inputs. Runs on the calling thread,
+///   and the second time on the thread of the backward pass. If another thread
+///   computes a part of its graph (a `dp::DataParallel` of several devices
+///   inside), the backward pass throws.
 /// @param inputs  tensors, may be undefined.
 /// @throws c10::Error if the function changes an input in place or returns an
-///   undefined tensor. The backward pass throws if the second forward has other
-///   outputs or no longer uses a tensor that the first one used, if an input or
-///   a parameter was changed in between, if another thread has drawn from the
-///   CPU's generator (see above), and with create_graph.
+///   undefined tensor. The backward pass throws if the second forward returns
+///   another number of outputs, or outputs of another dtype or shape, or if its
+///   graph no longer leads to a parameter or tensor with history that the
+///   function refers to; if an input or a parameter was changed in place in
+///   between, as autograd's versions show (torch::optim::SGD does not raise
+///   them: its step in between makes the gradients wrong); if another thread
+///   has drawn from the CPU's generator (see above); and with create_graph. A
+///   changed tensor that the function refers to and that needs no gradient (a
+///   mask) is not noticed.
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>

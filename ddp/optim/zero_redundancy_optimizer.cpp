@@ -117,7 +117,13 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
     all.push_back(group);
   }
   if (group_) {
-    detail::verify_across_ranks(*group_, device_of(*group_, all), all);
+    detail::verify_across_ranks(
+        *group_,
+        device_of(*group_, all),
+        all,
+        detail::describe_option(
+            "partition",
+            partition_ == ZeroPartition::bucket ? "bucket" : "parameter"));
     detail::check_shared(all);
   }
   detail::check_parameters(all);

@@ -26,13 +26,13 @@ enum class ZeroPartition {
   /// Places the parameters of a group and dtype end to end and assigns each
   /// rank a contiguous range: 1/p of all elements, up to 63 more, whatever the
   /// parameters' sizes. For SGD, Adam, AdamW, RMSprop, Adagrad and the fused
-  /// optimizers, which step each element independently. Requires dense
-  /// gradients, and parameters without gaps in their memory.
+  /// optimizers, and for a class derived from one of these if it steps each
+  /// element independently, which is not checked. Requires dense gradients, and
+  /// parameters without gaps in their memory.
   bucket,
 };
 
-/// Options of `ZeroRedundancyOptimizer`; the same on all ranks. A difference in
-/// `partition` is not detected.
+/// Options of `ZeroRedundancyOptimizer`; the same on all ranks.
 ///
 /// Example:
 /// @code
@@ -63,8 +63,9 @@ struct ZeroRedundancyOptimizerOptions {
 ///
 /// The parameters are equal bit for bit to a step of the plain optimizer over
 /// all of them. With ZeroPartition::bucket on the CPU this needs one intra-op
-/// thread (`ddprun` sets OMP_NUM_THREADS=1), because LibTorch's rounding there
-/// depends on where its threads divide a tensor.
+/// thread (`ddprun` sets OMP_NUM_THREADS=1 for several ranks of a host, if it
+/// is unset), because LibTorch's rounding there depends on where its threads
+/// divide a tensor.
 ///
 /// The gradients must be the same on all ranks, as `DistributedDataParallel`
 /// makes them. `param_groups()` holds all parameters, so `GradScaler` and
@@ -73,8 +74,8 @@ struct ZeroRedundancyOptimizerOptions {
 /// `param_groups()`, as schedulers do; the next step uses them.
 ///
 /// A step sends the bytes of the parameters once, by broadcasts of the stepped
-/// parameters. Large parameters are sent from their own memory, small ones
-/// together in one message.
+/// parameters. Large parameters are sent from their own memory, small ones of
+/// one rank and dtype together in one message.
 ///
 /// In a `Join` the optimizer is one of the joinables,
 /// `Join({*model, optimizer})`: a rank without inputs makes the plain step of
@@ -87,11 +88,15 @@ struct ZeroRedundancyOptimizerOptions {
 /// optimizer has to be left out, too.
 ///
 /// Parameters named in the model's `params_and_buffers_to_ignore` differ
-/// between the ranks and are refused: step them with another optimizer.
+/// between the ranks. With several ranks the constructor, `add_param_group` and
+/// `step` refuse them: step them with another optimizer.
 ///
-/// Peak of host memory: `consolidate`, which `ddp::Checkpoint` calls to save,
-/// holds the whole state on one rank and one rank's part of it, as bytes, on
-/// every rank. Loading a checkpoint holds the whole state on every rank.
+/// Peak of memory: `consolidate`, which `ddp::Checkpoint` calls to save, holds
+/// in host memory the whole state on one rank and, as bytes, up to three copies
+/// of one rank's part on every rank. Loading a checkpoint holds the whole state
+/// on every rank, in host memory and on the device of the parameters;
+/// `torch::load` of a file of `consolidate` into `make_whole()` needs host
+/// memory alone (except for Adagrad).
 ///
 /// Thread contract: one thread per rank. The constructor, `step`,
 /// `add_param_group` and `consolidate` are collective, the others are not.
@@ -132,8 +137,10 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   `params_and_buffers_to_ignore`. Also if there are no parameters, one is
   ///   listed twice, they lie on several devices, the factory makes none or an
   ///   LBFGS (which steps all parameters together), the partition does not
-  ///   support the optimizer or the parameters, or there is no process group
-  ///   although WORLD_SIZE is above 1. If the factory fails on one rank only,
+  ///   support the optimizer or the parameters, the ranks' partitions differ,
+  ///   or there is no process group although WORLD_SIZE is above 1. The ranks
+  ///   compare number, groups, shape, strides, dtype and requires_grad of the
+  ///   parameters, but no values. If the factory fails on one rank only,
   ///   the constructors of the other ranks return.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
@@ -149,16 +156,19 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @returns the closure's loss; undefined without a closure.
   /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
   ///   gradient; with ZeroPartition::bucket a parameter whose dtype or device
-  ///   has changed since its group was added); a group of the job is then
-  ///   aborted, so that the other ranks fail at once, with NCCL in their next
-  ///   collective. With ZeroPartition::bucket a sparse gradient throws on every
-  ///   rank, and the group stays usable.
+  ///   has changed since its group was added); a group of `init_process_group`
+  ///   or `new_group` is then aborted, so that the other ranks fail at once,
+  ///   with NCCL in their next collective. An exception of the closure aborts
+  ///   nothing: the other ranks wait. With ZeroPartition::bucket a sparse
+  ///   gradient of all ranks throws on every rank, and the group stays usable;
+  ///   if one rank alone has it, the other ranks wait.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Adds a group. Replaces LibTorch's function of this name; call it on every
   /// rank. The parameters of the other groups keep their ranks and their state.
   /// After a call of LibTorch's function (through an `Optimizer&`) the next
-  /// `step` throws c10::Error. Throws as the constructor.
+  /// `step` throws c10::Error. Throws as the constructor, but a group may be
+  /// empty.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Gathers the whole state. Collective.
@@ -172,16 +182,17 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
 
   /// Creates an optimizer over all parameters with the options of the present
-  /// groups and the state of a new optimizer. To load a saved state,
-  /// `torch::load` into it and pass it to `take`.
+  /// groups and the state of a new optimizer (none, except for Adagrad). To
+  /// load a saved state, `torch::load` into it and pass it to `take`.
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
   /// Copies the options and this rank's part of the state from an optimizer
   /// over all parameters, which any number of ranks may have saved. Pass the
   /// same optimizer on every rank. Not collective.
-  /// @throws c10::Error if it has other groups or options of another class (a
-  ///   fused optimizer has those of the plain one), or with
-  ///   ZeroPartition::bucket if a state has another shape than its parameter.
+  /// @throws c10::Error if it has another number of groups or of parameters in
+  ///   a group, or options of another class (a fused optimizer has those of the
+  ///   plain one), or with ZeroPartition::bucket if a state has another shape
+  ///   than its parameter. ZeroPartition::parameter compares no shapes.
   void take(const torch::optim::Optimizer& whole);
 
   /// Returns the optimizer of this rank's part. Its `state()` is the state that
@@ -207,6 +218,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   c10::intrusive_ptr<c10d::Backend> join_group() const override {
     return group_;
   }
+  /// Returns the GPU of the parameters with NCCL, else the CPU.
   c10::Device join_device() const override;
   void take_part(const JoinTurn& /*turn*/) override { step_with_peers(); }
   /// Does nothing: all ranks have made every step.

@@ -14,18 +14,20 @@
 
 namespace ddp {
 
-/// Options of `DistributedDataParallel`; the defaults are PyTorch's. All ranks
-/// need equal options, and an exchange of the same type. Exceptions are
-/// gradient_as_bucket_view and, without find_unused_parameters, the sizes of
-/// buckets: rank 0's are used. Different options are an error when a module is
-/// wrapped.
+/// Options of `DistributedDataParallel`; the defaults are PyTorch's, except for
+/// bucket_cap_mb with Gloo. All ranks need equal options, and an exchange of
+/// the same type. Exceptions are gradient_as_bucket_view, which each rank has
+/// for itself, and, without find_unused_parameters, the sizes of buckets: rank
+/// 0's are used. Different options are an error when a module is wrapped; of a
+/// buffer_hook the ranks compare only whether it is set, of an exchange only
+/// the class.
 ///
 /// @throws c10::Error from the wrapper's constructor if
-///   params_and_buffers_to_ignore has an unknown name, or for a buffer_hook
-///   without broadcast_buffers; with several ranks or an `exchange` also if a
-///   size of buckets is not positive, if more than one of
-///   find_unused_parameters, find_unused_on_demand and static_graph is true, or
-///   if another model holds the `exchange`.
+///   params_and_buffers_to_ignore has an unknown name, for a buffer_hook
+///   without broadcast_buffers, or for an invalid `mixed_precision`; with
+///   several ranks or an `exchange` also if a size of buckets is not positive,
+///   if more than one of find_unused_parameters, find_unused_on_demand and
+///   static_graph is true, or if another model holds the `exchange`.
 ///
 /// Example:
 /// @code
@@ -37,21 +39,24 @@ namespace ddp {
 /// @endcode
 struct DistributedDataParallelOptions {
   /// The ranks that train together. Null: all ranks (`ddp::process_group()`),
-  /// or this rank alone without `ddp::init_process_group`. Any c10d backend;
-  /// for a c10d::ProcessGroup `pg` pass `pg->getBackend(device.type())`. A
-  /// backend that does not come from `ddp::init_process_group` does not learn
-  /// of ranks that leave. With Gloo the end of a peer's process is an error at
+  /// or this rank alone without `ddp::init_process_group` (an error if
+  /// WORLD_SIZE is above 1). Any c10d backend; for a c10d::ProcessGroup `pg`
+  /// pass `pg->getBackend(device.type())`. A backend that comes neither from
+  /// `ddp::init_process_group` nor from `ddp::new_group` does not learn of
+  /// ranks that leave. With Gloo the end of a peer's process is an error at
   /// once, and other failures end by the group's own time-out; with NCCL,
-  /// LibTorch's watchdog then ends this process.
+  /// LibTorch's watchdog may end this process for them
+  /// (TORCH_NCCL_ASYNC_ERROR_HANDLING).
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
   /// Size in MiB at which a bucket of gradients is full and its all-reduce may
   /// start. Unset: 25, as in PyTorch; with Gloo half a MiB for each rank, at
   /// least 4 and at most 25.
   TORCH_ARG(std::optional<double>, bucket_cap_mb) = std::nullopt;
-  /// Size of the first bucket, smaller so that communication starts early.
+  /// Size of the first bucket of each dtype and device, smaller so that
+  /// communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
-  /// Replaces both: sizes of the first bucket, the second and so on. The last
-  /// size is used for all later buckets.
+  /// Replaces both: sizes of the first bucket of each dtype and device, of the
+  /// second and so on. The last size is used for all later buckets.
   TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
   /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
@@ -72,12 +77,13 @@ struct DistributedDataParallelOptions {
   /// own; a `ZeroRedundancyOptimizer` refuses them. A checkpoint holds rank
   /// 0's.
   TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
-  /// Keeps every `.grad` at one address: the same part of its bucket in every
-  /// step. The next backward pass then overwrites a gradient that the program
-  /// has kept. Without this option a gradient that the program has kept, and
-  /// that `.grad` no longer holds, keeps its values: its bucket gets new
-  /// memory. In both cases `.grad` is memory of its bucket, nothing is
-  /// copied back, and LibTorch's optimizers, both kinds of zero_grad and
+  /// Keeps the dense `.grad` of each parameter at one address: the same part of
+  /// its bucket in every step in which it gets a gradient. The next backward
+  /// pass then overwrites a gradient that the program has kept. Without this
+  /// option a gradient that the program has kept, and that `.grad` no longer
+  /// holds, keeps its values: its bucket gets new memory. In both cases a dense
+  /// `.grad` that came in the pass is memory of its bucket, nothing is copied
+  /// back, and LibTorch's optimizers, both kinds of zero_grad and
   /// clip_grad_norm_ work.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// Treats a parameter without a gradient at the end of a backward pass as
@@ -85,11 +91,12 @@ struct DistributedDataParallelOptions {
   /// per step. A parameter that no rank used keeps its `.grad`. From the second
   /// pass on, buckets do not wait for parameters that the graph of the pass
   /// does not reach. If a nested backward pass brings the gradient of one of
-  /// these, and none has before, that is an error with its name on every rank;
-  /// on GPUs other ranks get an error without the name by a later pass. From
-  /// then on each forward with gradients throws, until `update_process_group`
-  /// or a new wrapper. At most one of this option, find_unused_on_demand and
-  /// static_graph may be true.
+  /// these for the first time, and its bucket has been sent without it, that is
+  /// an error with its name on every rank; on GPUs other ranks get an error
+  /// without the name by a later pass. From then on each forward with
+  /// gradients, outside of a `NoSyncGuard`, throws, until
+  /// `update_process_group` or a new wrapper. At most one of this option,
+  /// find_unused_on_demand and static_graph may be true.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// The same for programs that seldom have unused parameters: passes with all
   /// gradients cost nothing more, and buckets follow the order in which
@@ -106,9 +113,10 @@ struct DistributedDataParallelOptions {
   /// has used keeps its `.grad` and is never sent.
   /// A pass that differs is an error on every rank, with the names; on GPUs
   /// other ranks get an error without the names by a later pass. From then on
-  /// each forward with gradients throws, until `update_process_group` or a new
-  /// wrapper. So make no passes of other kinds in between. Parameters that
-  /// train in the first pass may be frozen and train again later.
+  /// each forward with gradients, outside of a `NoSyncGuard`, throws, until
+  /// `update_process_group` or a new wrapper. So make no passes of other kinds
+  /// in between. Parameters that train in the first pass may be frozen and
+  /// train again later.
   TORCH_ARG(bool, static_graph) = false;
   /// Dtypes of the forward's computation, of gradients in transit and of
   /// buffers. A `Reducer` alone ignores it.

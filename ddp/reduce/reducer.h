@@ -52,7 +52,8 @@ class ReducerImpl;
 /// local to this rank: `torch::autograd::grad`, `backward(inputs)` of other
 /// tensors, a pass through parameters that are all frozen. A nested pass, made
 /// by a node or a hook of another pass, is a part of that pass, unless it is
-/// the first to reach a watched tensor: then it is a pass of its own.
+/// the first to reach a watched tensor and the other pass has brought no
+/// gradient: then it is a pass of its own.
 ///
 /// A parameter with requires_grad off needs no gradient, and its `.grad` does
 /// not change. All ranks have to freeze the same parameters.
@@ -60,13 +61,13 @@ class ReducerImpl;
 /// The n-th pass of a rank is averaged with the n-th pass of the others. If
 /// ranks diverge (one has made an additional pass, has left out an optimizer
 /// step, or trains other parameters), on the CPU the next pass at the latest
-/// throws on all ranks, and only a new Reducer or
-/// `change_group` helps. Steps are compared by a
-/// few values of the parameters on the CPU. On GPUs they are not compared,
-/// because reading them would stall the host; a `DesyncGuard` compares them.
-/// Different frozen parameters are detected on GPUs one pass later or, if the
-/// host is further ahead of the GPU, when the GPU has caught up (printing the
-/// loss is enough).
+/// throws on all ranks, and only a new Reducer or `change_group` helps. Steps
+/// are compared by a few values of the parameters on the CPU, unless the
+/// exchange leaves the ranks different (`Exchange::is_replica_consistent`). On
+/// GPUs they are not compared, because reading them would stall the host; a
+/// `DesyncGuard` compares them. Different frozen parameters are detected on
+/// GPUs one pass later or, if the host is further ahead of the GPU, when the
+/// GPU has caught up (printing the loss is enough).
 ///
 /// `backward()` also throws c10::Error if a parameter gets a second gradient in
 /// a pass (without static_graph), a gradient of another dtype than the one
@@ -89,16 +90,15 @@ class Reducer {
   /// compared nor copied, and their options are not compared.
   /// @param parameters  leaves that require a gradient, each tensor once, in
   ///   the same order on all ranks.
-  /// @param group  not null: the ranks, for example `ddp::process_group()`. Has
-  ///   to live at least as long as a step.
+  /// @param group  the ranks, for example `ddp::process_group()`.
   /// @param options  the reducer uses the sizes of buckets, the view, the
   ///   exchange, find_unused_parameters, find_unused_on_demand and
   ///   static_graph.
-  /// @throws c10::Error if there is no parameter, if a parameter requires no
-  ///   gradient or is no leaf, if an option is invalid (a size of a bucket that
-  ///   is not positive, several of the last three options), if another reducer
-  ///   holds the exchange, or if the exchange refuses a sparse gradient: NCCL
-  ///   has no sparse all-reduce, Gloo has.
+  /// @throws c10::Error if `group` is null, if there is no parameter, if a
+  ///   parameter requires no gradient or is no leaf, if an option is invalid (a
+  ///   size of a bucket that is not positive, several of the last three
+  ///   options), if another reducer holds the exchange, or if the exchange
+  ///   refuses a sparse gradient: NCCL has no sparse all-reduce, Gloo has.
   Reducer(std::vector<NamedParameter> parameters,
           c10::intrusive_ptr<c10d::Backend> group,
           const DistributedDataParallelOptions& options = {});
@@ -113,9 +113,10 @@ class Reducer {
   ///   pass with the other ranks, unless the exception has closed the group
   ///   (see `Exchange`). On the CPU the other ranks wait in that pass and get
   ///   the same error; on GPUs they get an error by a later pass or by
-  ///   `destroy_process_group`. Also, as `disarm` and `watch`, if the shape,
-  ///   strides, dtype or device of a parameter has changed since the
-  ///   constructor.
+  ///   `destroy_process_group`. Also, as `disarm` and the first `watch` after
+  ///   either, if the dtype or device of a parameter that trains has changed
+  ///   since the constructor; a changed shape is LibTorch's error in
+  ///   `backward()`.
   void arm();
 
   /// Undoes `arm`.
@@ -144,7 +145,8 @@ class Reducer {
   /// Sets a function that returns how many ranks a pass averages over. It is
   /// called on every rank at the beginning of each pass in which the rank has
   /// gradients. It may communicate, and must not call this reducer; if it
-  /// throws, there is no pass. Default: the size of the group.
+  /// throws, there is no pass. The number must be positive, else `backward()`
+  /// throws c10::Error. Default: the size of the group.
   void mean_over(std::function<int()> ranks);
 
   /// Completes a pass of the other ranks without gradients of this one. On the

@@ -6,8 +6,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ddp/job/state_sync.h"
-
 namespace ddp::detail {
 namespace {
 
@@ -52,9 +50,11 @@ std::vector<at::Tensor> parameters_of(
 
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
-                         const std::vector<OptimizerParamGroup>& groups) {
+                         const std::vector<OptimizerParamGroup>& groups,
+                         const TensorSpec& option) {
   auto specs = describe_groups(groups);
   number_devices(specs, parameters_of(groups));
+  specs.insert(specs.begin(), option);
   verify_across_ranks(group, device, specs);
 }
 

@@ -99,7 +99,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(
     const DistributedDataParallelOptions& options)
     : torch::nn::Module("DistributedDataParallel"),
       options_(options),
-      group_(detail::peers(options.process_group())),
+      group_(detail::known_peers(options.process_group(),
+                                 "DistributedDataParallel")),
       ignored_(options.params_and_buffers_to_ignore().begin(),
                options.params_and_buffers_to_ignore().end()) {
   TORCH_CHECK(!options.buffer_hook() || options.broadcast_buffers(),
@@ -129,18 +130,19 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
                                  found,
                                  compared_options(options_.exchange()),
                                  options_.init_sync());
-    make_reducer(group_);
+    make_reducer(group_, exchange_);
   } else if (exchange_) {
-    make_reducer(group_alone(options_.process_group()));
+    make_reducer(group_alone(options_.process_group()), exchange_);
   }
 }
 
 void DistributedDataParallelBase::make_reducer(
-    const c10::intrusive_ptr<c10d::Backend>& group) {
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    const std::shared_ptr<Exchange>& exchange) {
   reducer_ = std::make_unique<Reducer>(
       trained_,
       group,
-      DistributedDataParallelOptions(options_).exchange(exchange_));
+      DistributedDataParallelOptions(options_).exchange(exchange));
   pass_ = std::make_shared<Pass>(Pass{this, group, {}});
   if (options_.broadcast_buffers()) {
     pass_->sync_buffers =
@@ -208,18 +210,15 @@ void DistributedDataParallelBase::update_process_group(
   if (reduced && reducer_) {
     reducer_->change_group(reduced, exchange);
     pass_->group = reduced;
+  } else if (reduced) {
+    make_reducer(reduced, exchange);
+  } else if (reducer_) {
+    reducer_->release();
+    reducer_.reset();
   }
   group_ = next;
   share_group(group);
   exchange_ = std::move(exchange);
-  if (!reduced) {
-    if (reducer_) {
-      reducer_->release();
-    }
-    reducer_.reset();
-  } else if (!reducer_) {
-    make_reducer(reduced);
-  }
 }
 
 /// Passes the group to the SyncBatchNorm layers that have none of their own.

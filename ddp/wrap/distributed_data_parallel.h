@@ -35,7 +35,8 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   explicit DistributedDataParallelImpl(
       const torch::nn::ModuleHolder<M>& holder,
       const DistributedDataParallelOptions& options = {})
-      : DistributedDataParallelImpl(holder.ptr(), options) {}
+      : DistributedDataParallelImpl(holder.is_empty() ? nullptr : holder.ptr(),
+                                    options) {}
 
   /// Runs the module's own `forward` with these arguments and returns its
   /// result. The backward pass of the result averages the gradients if it
@@ -52,14 +53,15 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// `Join` with throw_on_early_termination, a forward with gradient recording
   /// exchanges one number; a `SyncBatchNorm` in training mode communicates.
   ///
-  /// @throws c10::Error, with gradient recording and several ranks, if a
-  ///   parameter requires a gradient that was frozen when the module was
-  ///   wrapped, if a parameter's dtype or device has changed since the wrap (a
-  ///   changed shape is an error of `backward()`), if the forward runs inside
-  ///   `checkpoint_activations`, if an exception has left the previous backward
-  ///   pass before its end, or if the ranks are no longer in step; see
-  ///   `Reducer`. Inside a `Join` with throw_on_early_termination the forward
-  ///   also throws if a rank has no inputs left.
+  /// @throws c10::Error, with gradient recording and several ranks or an
+  ///   exchange, if a parameter requires a gradient that was frozen when the
+  ///   module was wrapped, if a parameter's dtype or device has changed since
+  ///   the wrap (a changed shape is an error of `backward()`), if the forward
+  ///   runs inside `checkpoint_activations` or, outside of a `NoSyncGuard`, if
+  ///   an exception has left the previous backward pass before its end or the
+  ///   ranks are no longer in step; see `Reducer`. Inside a `Join` with
+  ///   throw_on_early_termination the forward also throws if a rank has no
+  ///   inputs left.
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
@@ -148,7 +150,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// The mean over ranks equals the mean over the whole batch if the loss is a
 /// mean over the rank's batch and all ranks use the same batch size. Without
 /// `ddp::init_process_group()` or a group in the options, the wrapper trains
-/// this rank alone.
+/// this rank alone; if WORLD_SIZE is above 1, its constructor throws c10::Error
+/// instead.
 ///
 /// The parameters may lie on several devices (model parallel). Every rank then
 /// needs its own set of devices, and all ranks must divide the module over
@@ -171,8 +174,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// A parameter may be frozen later and unfrozen again, in the same way on all
 /// ranks. A parameter that was frozen when its module was wrapped cannot be
 /// trained until the module is wrapped again. Parameters that are frozen after
-/// the wrap are still communicated as zeros in each pass: wrap the module again
-/// if they stay frozen.
+/// the wrap are still communicated in each pass (their old `.grad`, or zeros),
+/// for nothing: wrap the module again if they stay frozen.
 ///
 /// Several wrappers may share parameters and train them in separate backward
 /// passes, with any order of forwards and passes. Two wrappers that share
@@ -254,10 +257,11 @@ DistributedDataParallel(std::shared_ptr<M>,
 /// @endcond
 
 /// Disables gradient averaging for a model while the guard exists. Backward
-/// passes of forwards that ran inside the guard accumulate gradients locally.
-/// The first pass of a forward after the guard averages the accumulated
-/// gradients, so gradient accumulation over k batches needs one communication
-/// instead of k.
+/// passes of forwards that ran inside the guard accumulate gradients locally,
+/// if no forward outside of the guard waits for its own backward pass. The
+/// first pass of a forward after the guard averages the accumulated gradients,
+/// so gradient accumulation over k batches needs one communication instead of
+/// k.
 ///
 /// The forward must run inside the guard, on all ranks alike. Guards can be
 /// nested and must not outlive the model. Use them on the model's thread.

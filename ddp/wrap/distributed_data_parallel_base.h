@@ -43,10 +43,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// buffers of the new group's rank 0. The buckets are planned again. The
   /// parameters that are trained stay those of the first wrapping: the same
   /// parameters must have been trainable when each of the new ranks wrapped its
-  /// module. Objects
-  /// that refer to the wrapper (a container, an optimizer, a guard) stay valid.
-  /// The backward pass of an earlier forward averages over the new ranks; it
-  /// stays local if the model had one rank and no exchange in that forward.
+  /// module. Objects that refer to the wrapper (a container, an optimizer, a
+  /// guard) stay valid. The backward pass of an earlier forward averages over
+  /// the new ranks; it stays local if the model had one rank and no exchange in
+  /// that forward.
   ///
   /// Collective over the new group only; call it between backward passes. Ranks
   /// outside the new group do not call it. A rank that has no wrapper yet wraps
@@ -68,7 +68,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ///   After the error every rank continues with its old group. An exchange
   ///   that does not fit the model (another reducer has it, it stands beside a
   ///   reduce_dtype, it refuses sparse gradients) throws on its own rank alone,
-  ///   after the copy, and so does a rank that leaves during the call.
+  ///   after the copy, and that rank keeps its old group. If a rank leaves
+  ///   during the call, each rank that still waits for it throws.
   ///
   /// Example:
   /// @code
@@ -118,7 +119,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void end_join(int source) override;
 
  protected:
-  /// Keeps the options for `synchronize`.
+  /// Keeps the options for `synchronize` and takes the group. Throws as the
+  /// constructor of `DistributedDataParallel` for a missing group or an invalid
+  /// buffer_hook.
   explicit DistributedDataParallelBase(
       const DistributedDataParallelOptions& options);
 
@@ -143,7 +146,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   struct Pass;
 
   void set_precision(const detail::WrappedModule& found);
-  void make_reducer(const c10::intrusive_ptr<c10d::Backend>& group);
+  void make_reducer(const c10::intrusive_ptr<c10d::Backend>& group,
+                    const std::shared_ptr<Exchange>& exchange);
   void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
   std::vector<detail::TensorSpec> compared_options(
       const std::shared_ptr<Exchange>& exchange) const;

@@ -12,10 +12,11 @@ namespace dp {
 /// The tensors that the replicas returned at one position of their results, for
 /// example in the second element of a tuple.
 struct Parts {
-  /// One for each replica that computed, on the output device.
+  /// One for each replica that computed, on the output device; not empty.
   std::vector<torch::Tensor> tensors;
   /// Number of rows of the first input tensor that each replica processed. 0 if
-  /// the inputs contain no tensor.
+  /// the inputs contain no tensor or no row; then only the first device
+  /// computes.
   std::vector<int64_t> samples;
   int64_t dim = 0;  ///< `DataParallelOptions::dim`
 };
@@ -47,8 +48,9 @@ torch::Tensor sum(const Parts& parts);
 /// Returns the mean of the parts, weighted by the number of their samples. If
 /// each part is the mean loss of its rows, the result is the mean loss of the
 /// whole batch, however the batch was split. A single part is returned as it
-/// is. Several parts without any sample have the mean NaN.
-/// @throws c10::Error if the sizes differ, or if the dtype is integral.
+/// is.
+/// @throws c10::Error if the sizes differ, or if there are several parts and
+///   the first one is integral or bool.
 torch::Tensor mean(const Parts& parts);
 
 }  // namespace dp

@@ -58,7 +58,8 @@ struct DataParallelOptions {
   /// Number of rows for each device, for an uneven split. The first device also
   /// holds the results and the optimizer and may need fewer rows. The size of
   /// every batch must be the sum of these numbers. A device with 0 rows does
-  /// not compute; at least one number must be positive.
+  /// not compute, except the first one for inputs without a tensor; at least
+  /// one number must be positive.
   TORCH_ARG(std::vector<int64_t>, chunk_sizes) = {};
   /// Relative shares of the rows for each device, for batches of any size. {1,
   /// 2} gives the second device twice as many rows as the first, rounded to
@@ -67,7 +68,7 @@ struct DataParallelOptions {
   TORCH_ARG(std::vector<double>, chunk_weights) = {};
   /// Combines the replicas' tensors into one: `concatenate`, `sum`, `mean` or a
   /// custom function. With one device it is not called: the result is the
-  /// module's.
+  /// module's, moved to `output_device`.
   TORCH_ARG(Aggregate, aggregate) = concatenate;
   /// Creates a module of the same type and structure as the wrapped module, for
   /// modules without `clone()`. Parameters and buffers of the new module

@@ -109,7 +109,10 @@ std::vector<T> scatter(const T& inputs,
 
 /// Gathers the results of the parts of a batch on `target`. Every tensor is
 /// concatenated along `dim`; scalars become a vector. All other values are
-/// taken from the first part. `DataParallel` documents the supported
+/// taken from the first part, but sizes of vectors, keys of maps and the
+/// presence of optionals must be the same in all parts, also where they hold no
+/// tensor. A single part that is already on `target` is returned without a
+/// copy. `DataParallel` documents the supported
 /// containers. Differentiable.
 ///
 /// @throws c10::Error if there is no part, if the parts have different

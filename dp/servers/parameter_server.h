@@ -58,10 +58,11 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
-/// Options of `serve` and `ParameterClient`. `servers`, `mode`,
-/// `staleness_bound` and `timeout` must be equal on all ranks,
+/// Options of `serve` and `ParameterClient`. `servers`, `mode`, `timeout` and,
+/// if asynchronous, `staleness_bound` must be equal on all ranks,
 /// `gradients_held`, `checkpoint_every` and `resume` on all servers. Invalid
-/// options are a c10::Error of `is_server`, `serve` and `ParameterClient`.
+/// options are a c10::Error of `is_server`, `serve` and `ParameterClient`, on a
+/// worker also those that only servers use.
 ///
 /// Example:
 /// @code
@@ -94,8 +95,10 @@ struct ParameterServerOptions {
   /// sum, the parameters, the optimizer's state and, if asynchronous, 4 MiB for
   /// each worker that is receiving parameters. Positive.
   TORCH_ARG(int, gradients_held) = 4;
-  /// Servers only: path of the checkpoint with the parameters and the state of
-  /// the optimizer (LibTorch's, or a fused one). Each server appends a dot and
+  /// Servers only: path of the checkpoint with the trained parameters of the
+  /// shard and the state of the optimizer (LibTorch's, or a fused one). Buffers
+  /// and frozen parameters are not in it. The folder must exist; a missing one
+  /// is an error of the first checkpoint. Each server appends a dot and
   /// its number and keeps the previous file as PATH.NUMBER.before. Python's
   /// torch.load reads the files: {'model': ..., 'optimizer': ..., 'step':
   /// updates, 'run': number of the training}. The first checkpoint of a new
@@ -160,9 +163,9 @@ struct ServerReport {
 /// 0.
 ///
 /// Afterwards, `module` contains the updated parameters of this server's shard;
-/// all other parameters are unchanged. This also holds if an error during the
-/// training makes the function throw. A worker that has finished has all
-/// parameters.
+/// all other parameters, and the buffers, have rank 0's initial values. This
+/// also holds if an error during the training makes the function throw. A
+/// worker that has finished has all parameters.
 ///
 /// Only parameters that require a gradient at the time of this call are
 /// trained. Frozen parameters and buffers are sent once, at the start. From
@@ -240,7 +243,10 @@ class ParameterClient {
   /// Collective, as `serve`. Copies rank 0's parameters and buffers to
   /// `module`.
   ///
-  /// @throws c10::Error as `serve`.
+  /// @throws c10::Error if `module` is null, and as `serve` for all that the
+  ///   ranks find out before the training starts. A factory of a server that
+  ///   throws, a checkpoint that does not fit and every later error are thrown
+  ///   by the next `pull`, `push` or `finish`.
   explicit ParameterClient(std::shared_ptr<torch::nn::Module> module,
                            const ParameterServerOptions& options = {});
   /// As above, for a module holder.

@@ -443,6 +443,8 @@ TEST_CASE("modules that cannot be wrapped", "[ddp][errors]") {
   CHECK_THROWS_WITH(
       DistributedDataParallel(std::shared_ptr<torch::nn::LinearImpl>()),
       Catch::Contains("got an empty holder"));
+  CHECK_THROWS_WITH(DistributedDataParallel(torch::nn::Linear(nullptr)),
+                    Catch::Contains("got an empty holder"));
   torch::nn::Linear linear(1, 1);
   DistributedDataParallel model(linear);
   CHECK_THROWS_WITH(model->to(torch::kDouble),

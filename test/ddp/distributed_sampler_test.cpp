@@ -394,6 +394,12 @@ TEST_CASE("A sampler refuses what cannot be", "[sampler]") {
   CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state(state),
                     Contains("seed 1), but got shuffle 1, seed 0"));
   auto places = sampler.state();
+  for (const int64_t position : {-1, 5}) {
+    places.position = position;
+    CHECK_THROWS_WITH(sampler.load_state(places),
+                      Contains("a sampler position in [0, 4]"));
+  }
+  places = sampler.state();
   for (const auto& ahead :
        std::vector<std::vector<int64_t>>{{2}, {3, 3}, {4}, {-1}}) {
     places.ahead = ahead;

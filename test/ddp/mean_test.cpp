@@ -134,6 +134,13 @@ TEST_CASE("what gradients cannot be divided by is refused",
     CHECK_THROWS_WITH(AllReduce(group, AllReduceOptions().predivide(divisor)),
                       Contains("Expected predivide to be positive"));
   }
+  auto weight = leaf({2});
+  Reducer reducer({{"weight", weight}}, group);
+  reducer.mean_over([] { return 0; });
+  CHECK_THROWS_WITH(backward(reducer, weight.sum()),
+                    Contains("Expected mean_over to return the number of"));
+  CHECK_THROWS_WITH(AllReduce(nullptr),
+                    Contains("Expected a group of ranks, but got null"));
 }
 
 TEST_CASE("a mean of ranks with a weight each", "[exchange][mean]") {

@@ -264,6 +264,8 @@ TEST_CASE("a group that was not given is not nobody", "[syncbn][errors]") {
   CHECK_THROWS_WITH(SyncBatchNorm(3)->forward(torch::ones({4, 3})),
                     refused("SyncBatchNorm"));
   CHECK_THROWS_WITH(ModelAverager(4), refused("ModelAverager"));
+  CHECK_THROWS_WITH(DistributedDataParallel(nn::Linear(2, 2)),
+                    refused("DistributedDataParallel"));
   CHECK_THROWS_WITH(
       ZeroRedundancyOptimizer({weight},
                               [](const auto& groups) {

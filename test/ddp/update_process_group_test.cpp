@@ -417,6 +417,20 @@ TEST_CASE("a refused group leaves the one before", "[ddp][group][errors]") {
   });
 }
 
+TEST_CASE("a wrapper alone keeps its state if an exchange does not fit",
+          "[ddp][group][errors]") {
+  const auto alone = c10::make_intrusive<FakeBackend>(1);
+  const auto held = std::make_shared<AllReduce>(alone);
+  auto weight = torch::ones({2}).requires_grad_();
+  const Reducer holder({{"weight", weight}}, alone, Options().exchange(held));
+  Line line;
+  DistributedDataParallel model(line);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CHECK_THROWS_WITH(model->update_process_group(alone, held),
+                      Contains("another model or Reducer holds"));
+  }
+}
+
 TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
   const bool keeps = GENERATE(false, true);
   const auto store = make_store();

@@ -74,10 +74,13 @@ struct WorkerEnv {
   /// scheduler or ddprun shows each worker a single GPU.
   int local_rank = 0;
   int local_world_size = 1;  ///< number of workers on this host
-  int host_count = 1;        ///< GROUP_WORLD_SIZE, or an estimate
-  int restart_count = 0;     ///< TORCHELASTIC_RESTART_COUNT
-  std::string master_addr;   ///< empty without a launcher
-  int master_port = 0;       ///< 0 if master_addr is empty
+  /// For a task or pod of a scheduler, the scheduler's number (a guess under
+  /// mpirun); else GROUP_WORLD_SIZE; else an estimate from MASTER_ADDR and the
+  /// numbers of workers.
+  int host_count = 1;
+  int restart_count = 0;    ///< TORCHELASTIC_RESTART_COUNT
+  std::string master_addr;  ///< empty without a launcher
+  int master_port = 0;      ///< 0 if master_addr is empty
   /// The launcher hosts the store at master_addr:master_port, so rank 0 must
   /// connect to it as a client like every other rank (torchrun's agent store).
   bool use_agent_store = false;
@@ -98,8 +101,9 @@ struct WorkerEnv {
   /// the environment.
   ///
   /// @throws std::invalid_argument with one line that names the variable, the
-  ///   expected and the actual value, if a variable is missing or is no integer
-  ///   in its range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, if a
+  ///   expected and the actual value (or the scheduler whose variables
+  ///   contradict each other), if a variable is missing or is no integer in its
+  ///   range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, if a
   ///   variable contradicts the scheduler (WORLD_SIZE without RANK is not its
   ///   number of tasks), or if a scheduler has started this process with others
   ///   and no variable tells its rank. LOCAL_RANK, LOCAL_WORLD_SIZE and

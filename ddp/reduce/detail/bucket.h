@@ -120,6 +120,9 @@ class DenseBucket : public Bucket {
  protected:
   /// Allocates new memory for the payload and all its parts. Values are lost.
   void swap_memory();
+  /// Fills the padding with zeros: an exchange of the whole payload (inf and
+  /// NaN in a block of `QuantizedCode`) has written to it.
+  void clear_padding();
 
  private:
   at::Tensor flat_;  // one dimension

@@ -41,7 +41,11 @@ class HostBucket : public DenseBucket {
     if (slot.state == GradState::arrived) {
       grad = slot.content;
     }
-    return count_down();
+    const bool is_full = count_down();
+    if (is_full) {
+      clear_padding();
+    }
+    return is_full;
   }
 };
 
@@ -107,6 +111,7 @@ class DeviceBucket : public DenseBucket {
       // The last references may be gone now, while their streams continue.
       std::for_each(grads.begin(), grads.end(), keep_until_read);
     }
+    clear_padding();
     payload().mul_(scaled.factor());
   }
 
@@ -169,6 +174,9 @@ void DenseBucket::swap_memory() {
       at::DataPtr(nullptr, storage->data_ptr().device()));
   storage->set_data_ptr_noswap(
       storage->allocator()->allocate(storage->nbytes()));
+}
+
+void DenseBucket::clear_padding() {
   if (padding_.defined()) {
     padding_.zero_();
   }

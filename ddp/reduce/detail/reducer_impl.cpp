@@ -319,6 +319,10 @@ void ReducerImpl::open() {
   }
   unsynced_warning_.stop();
   const int ranks = mean_over_ ? mean_over_() : group_->getSize();
+  TORCH_CHECK(ranks > 0,
+              "Expected mean_over to return the number of ranks to average "
+              "over, but got ",
+              ranks);
   peer_state_->note_pass();
   reduction_->begin(ranks);
   if (reduction_->skips_unreached() && has_output_) {

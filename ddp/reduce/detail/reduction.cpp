@@ -9,6 +9,7 @@
 
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/monitored_backend.h"
+#include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 
 namespace ddp::detail {
@@ -95,7 +96,7 @@ UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {
 Reduction::Reduction(std::vector<NamedParameter> parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
                      const DistributedDataParallelOptions& options)
-    : group_(std::move(group)),
+    : group_(required_group(std::move(group))),
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
       buckets_(checked_parameters(std::move(parameters), *exchange_),

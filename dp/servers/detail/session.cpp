@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/explain.h"
@@ -306,6 +307,7 @@ Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,
                      const ResumePoints& saved) {
+  const ddp::detail::RankWaitScope waits("ranks of the parameter servers");
   const auto topology = topology_of(options);
   const auto store = base_store(options);
   const int64_t number =

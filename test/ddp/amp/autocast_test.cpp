@@ -34,7 +34,8 @@ struct Setting {
   bool cache;
 };
 
-TEST_CASE("products compute in the narrow dtype, sums in float", "[autocast]") {
+TEST_CASE("products compute in the narrow dtype, losses in float",
+          "[autocast]") {
   const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
   auto weight = torch::full({2, 3}, 0.1f).requires_grad_();
   const auto input = torch::full({4, 3}, 1.0f + 1.0f / 4096);  // rounds to 1

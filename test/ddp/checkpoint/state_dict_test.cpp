@@ -339,6 +339,15 @@ TEST_CASE("Names of one side alone are left where that is asked for",
   tensors.front().value() = torch::ones({1, 1, 1});
   CHECK_THROWS_WITH(ddp::load_state_dict(*net, tensors, lenient),
                     Contains("expected shape"));
+  const auto bias = net->fc->bias.detach();
+  for (const auto& unfit : {bias.to_sparse(), bias.to(torch::kMeta)}) {
+    tensors.front().value() = torch::full_like(net->parameters()[0], 7);
+    tensors.insert("fc.bias", unfit);
+    CHECK_THROWS_WITH(ddp::load_state_dict(*net, tensors, lenient),
+                      Contains("\"fc.bias\": expected a dense tensor"));
+    tensors.erase("fc.bias");
+  }
+  CHECK(ddp::state_dict(*net).front().value().eq(2).all().item<bool>());
 }
 
 TEST_CASE("Floating-point tensors become the module's dtype", "[state_dict]") {

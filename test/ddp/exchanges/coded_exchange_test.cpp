@@ -231,6 +231,24 @@ TEST_CASE("what is not finite reaches all ranks, in its block alone",
   });
 }
 
+TEST_CASE("what is not finite does not stay in the padding",
+          "[exchange][coded]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto weight = leaf({6});  // padded to two blocks of four
+    Reducer reducer(
+        {{"w", weight}},
+        group,
+        coded(group, quantized(4)).gradient_as_bucket_view(as_view));
+    for (const double slope : {std::numeric_limits<double>::infinity(), 1.0}) {
+      weight.mutable_grad().reset();
+      backward(reducer, (weight * torch::full({6}, slope)).sum());
+      TORCH_CHECK(weight.grad().isfinite().all().item<bool>() == (slope == 1),
+                  weight.grad());
+    }
+  });
+}
+
 TEST_CASE("numbers of any size are coded", "[coded]") {
   const QuantizedCode code(4);
   for (const double scale : {0.0, 1e-40, 1e-30, 1.0, 1e30}) {

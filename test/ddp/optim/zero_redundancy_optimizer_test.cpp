@@ -452,14 +452,19 @@ TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
 
 TEST_CASE("ranks with other parameters are told which, on every rank",
           "[zero][ranks]") {
-  const auto what = GENERATE(as<std::string>(), "shape", "dtype", "count");
-  const auto expected = what == "count"
-                            ? "parameter 2 of group 0 is only on rank 0"
+  const auto what =
+      GENERATE(as<std::string>(), "shape", "dtype", "count", "partition");
+  const auto expected =
+      what == "count"       ? "parameter 2 of group 0 is only on rank 0"
+      : what == "partition" ? "partition"
                             : "parameter 1 of group 0 has " + what;
   const auto errors = try_ranks(3, [&](const Group& group) {
     auto params = test::parameters({{2}, {3}, {4}});
+    ZeroRedundancyOptimizerOptions options(group);
     if (group->getRank() == 1) {
-      if (what == "shape") {
+      if (what == "partition") {
+        options.partition(ZeroPartition::bucket);
+      } else if (what == "shape") {
         params[1] = torch::zeros({5}).requires_grad_();
       } else if (what == "dtype") {
         params[1] = torch::zeros({3}, torch::kDouble).requires_grad_();
@@ -467,7 +472,7 @@ TEST_CASE("ranks with other parameters are told which, on every rank",
         params.pop_back();
       }
     }
-    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
+    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), options);
   });
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains(expected));
