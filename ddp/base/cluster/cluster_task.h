@@ -37,7 +37,8 @@ struct ClusterTask {
 /// with `srun`, and the tasks inherit the daemons' variables.
 ///
 /// @throws std::invalid_argument with one line that names the variable that is
-///   missing, cannot be read or contradicts another one.
+///   missing or cannot be read, or the scheduler whose variables contradict
+///   each other.
 std::optional<ClusterTask> read_cluster_task(const EnvReader& reader);
 
 /// As above, for Kubernetes only, whose pods may have a RANK.
