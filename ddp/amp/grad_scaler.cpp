@@ -20,6 +20,8 @@
 namespace ddp {
 namespace {
 
+constexpr const char* kFoundInf = "all-reduce of what a GradScaler has found";
+
 double checked_scale(double scale) {
   TORCH_CHECK(scale > 0 && std::isfinite(scale),
               "Expected a scale that is positive and finite, but got ",
@@ -190,9 +192,7 @@ at::Tensor GradScaler::agreed(const at::Tensor& found_inf,
                                                      : at::zeros_like(scale_)};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
-  detail::wait(group_->allreduce(shared, options),
-               *group_,
-               "all-reduce of what a GradScaler has found");
+  detail::wait(group_->allreduce(shared, options), *group_, kFoundInf);
   return shared[0];
 }
 
@@ -214,7 +214,11 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(progress.found_inf.defined(),
               "Expected gradients to step with, but none of the optimizer's "
               "parameters has one; call scaler.scale(loss).backward()");
-  const bool is_sound = progress.found_inf.item<float>() == 0;
+  const auto found_inf =
+      group_ ? detail::copy_result(
+                   progress.found_inf, c10::kCPU, *group_, kFoundInf)
+             : progress.found_inf;
+  const bool is_sound = found_inf.item<float>() == 0;
   if (is_sound) {
     optimizer.step();
   }
@@ -370,7 +374,8 @@ void GradScaler::end_join(int source) {
                  at::kDouble)
           .to(device);
   detail::broadcast_from(source, group, {numbers});
-  const auto host = numbers.cpu();
+  const auto host = detail::copy_result(
+      numbers, c10::kCPU, group, "broadcast of a GradScaler's state");
   state.scale = host.data_ptr<double>()[0];
   state.growth_tracker = static_cast<int64_t>(host.data_ptr<double>()[1]);
   load_state_dict(state);

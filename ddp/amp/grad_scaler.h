@@ -25,12 +25,12 @@ namespace ddp {
 struct GradScalerOptions {
   /// Initial scale; positive.
   TORCH_ARG(double, init_scale) = 65536;
-  /// Factor of the scale after `growth_interval` successful steps; above 1.
+  /// Factor of the scale after `growth_interval` good iterations; above 1.
   TORCH_ARG(double, growth_factor) = 2;
   /// Factor of the scale after a skipped step; between 0 and 1.
   TORCH_ARG(double, backoff_factor) = 0.5;
-  /// Number of consecutive steps without a skipped one before the scale grows;
-  /// at least 1.
+  /// Number of consecutive calls of `update()` without inf or NaN in a gradient
+  /// before the scale grows; at least 1.
   TORCH_ARG(int64_t, growth_interval) = 2000;
   /// If false, the scaler passes tensors and steps on unchanged, so that one
   /// training loop works with and without it.
@@ -53,7 +53,7 @@ struct GradScalerState {
   double growth_factor = 2;        ///< `GradScalerOptions::growth_factor`
   double backoff_factor = 0.5;     ///< `GradScalerOptions::backoff_factor`
   int64_t growth_interval = 2000;  ///< `GradScalerOptions::growth_interval`
-  int64_t growth_tracker = 0;      ///< good steps since the last change
+  int64_t growth_tracker = 0;      ///< good updates since the last change
 };
 
 /// Prevents gradients of half precision from becoming zero: multiplies the loss
@@ -116,11 +116,12 @@ class GradScaler : public Joinable {
   ///
   /// @throws c10::Error if it was already called for this optimizer, or the
   ///   optimizer has stepped, since the last `update()`; before the first
-  ///   `scale()`; for a gradient of float16 (keep parameters in float); for an
-  ///   optimizer that a `StepInBackward` steps; for an optimizer in the
-  ///   scaler's `Join`, because a rank without inputs would step it with
-  ///   gradients that are still scaled; with a `process_group`, if a rank has
-  ///   left or the group's time-out is over, and as `Join::step_outside`.
+  ///   `scale()`; for a gradient of float16 or a complex dtype, or of bfloat16
+  ///   on a GPU (keep parameters in float); for an optimizer that a
+  ///   `StepInBackward` steps; for an optimizer in the scaler's `Join`, because
+  ///   a rank without inputs would step it with gradients that are still
+  ///   scaled; with a `process_group`, if a rank has left or the group's
+  ///   time-out is over, and as `Join::step_outside`.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Calls `optimizer.step()` unless a gradient contains inf or NaN.
@@ -135,7 +136,7 @@ class GradScaler : public Joinable {
 
   /// Ends the iteration, after the steps of all optimizers: reduces the scale
   /// if any step was skipped, otherwise increases it after `growth_interval`
-  /// successful steps.
+  /// such calls without a skipped step.
   /// @throws c10::Error if no gradients were checked (by `step` or `unscale_`)
   ///   since the last update.
   void update();
@@ -156,7 +157,7 @@ class GradScaler : public Joinable {
   double get_growth_factor() const { return growth_factor_; }
   /// Returns the factor of the scale after a skipped step.
   double get_backoff_factor() const { return backoff_factor_; }
-  /// Returns the number of steps after which the scale grows.
+  /// Returns the number of good updates after which the scale grows.
   int64_t get_growth_interval() const { return growth_interval_; }
   /// Sets the factor by which the scale grows.
   /// @throws c10::Error as the constructor.

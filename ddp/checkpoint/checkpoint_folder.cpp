@@ -178,6 +178,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
     }
   });
   const auto names = lines_of(ranks.gather(mine)[0]);
+  unsound_.clear();  // an earlier load may have met a disk that was not there
   std::string errors;
   for (const auto& name : names) {
     const auto path = folder_ + "/" + name;

@@ -38,7 +38,8 @@ struct CheckpointFolderOptions {
   /// Behaviour of `save` while the previous checkpoint is still being written:
   /// true waits for it, false saves nothing and returns false.
   TORCH_ARG(bool, wait_when_busy) = true;
-  /// Maximum time to wait for a background write.
+  /// Maximum time to wait for a background write. The other ranks wait for rank
+  /// 0 in a collective, so the group's time-out must be longer.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
 };
 
@@ -50,7 +51,7 @@ struct CheckpointFolderOptions {
 ///
 /// Thread contract: one thread per rank. `save` and `load` are collective over
 /// the ranks of the Checkpoint, and `wait` over those of the last `save` or
-/// `load`.
+/// `load` (before both, over all ranks).
 ///
 /// Example:
 /// @code
@@ -82,8 +83,8 @@ class CheckpointFolder {
 
   /// Saves under the checkpoint's `step()` like `Checkpoint::save`, then
   /// removes the oldest checkpoints beyond `keep_last`. A failure or a kill at
-  /// any point leaves the other checkpoints unchanged. Checkpoints that `load`
-  /// found to be invalid are removed too, and do not count.
+  /// any point leaves the other checkpoints unchanged. Checkpoints that the
+  /// last `load` found to be invalid are removed too, and do not count.
   ///
   /// An error of a background write is thrown by the next `save`, `load` or
   /// `wait`.
@@ -120,7 +121,7 @@ class CheckpointFolder {
   CheckpointFolderOptions options_;
   detail::Disk& disk_;
   c10::intrusive_ptr<c10d::Backend> group_;  // of the last save or load
-  std::set<std::string> unsound_;  // names of files that load found invalid
+  std::set<std::string> unsound_;  // names of files that the last load refused
   std::string written_;            // path of the last write, for errors
   detail::BackgroundTask writer_;
 };

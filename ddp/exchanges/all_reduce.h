@@ -33,7 +33,9 @@ struct AllReduceOptions {
   /// the number of ranks avoids both. Costs one more pass over the gradients
   /// and, for the reports of missing gradients, an all-reduce of a few
   /// elements. std::nullopt: the whole division precedes the sum and costs
-  /// nothing. Must be positive and finite.
+  /// nothing. Must be positive and finite. In a `Join` that divides by the
+  /// ranks with inputs, the first divisor is predivide times their share of the
+  /// ranks.
   TORCH_ARG(std::optional<double>, predivide) = std::nullopt;
 };
 

@@ -70,10 +70,10 @@ void CheckFinite::finish(const GradientBucket& bucket) {
   if (!bucket.is_last()) {
     return;
   }
-  detail::wait(std::exchange(work_, nullptr),
-               *group_,
-               "all-reduce of what is not finite");
-  if (any_[0].item<float>() == 0) {
+  const char* what = "all-reduce of what is not finite";
+  detail::wait(std::exchange(work_, nullptr), *group_, what);
+  const auto any = detail::copy_result(any_[0], c10::kCPU, *group_, what);
+  if (any.item<float>() == 0) {
     return;
   }
   TORCH_CHECK(

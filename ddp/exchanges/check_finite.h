@@ -15,8 +15,9 @@ namespace ddp {
 
 /// Checks each bucket for NaN and inf before an inner exchange sends it; after
 /// the exchange all ranks have the values and the origin is unknown. If a rank
-/// finds any, the pass throws on every rank and names the ranks and their
-/// parameters. End the training, or restart it from a checkpoint.
+/// finds any, the pass throws on every rank and names the ranks and up to
+/// twelve of their parameters. End the training, or restart it from a
+/// checkpoint.
 ///
 /// A diagnostic tool: it reads every gradient once more and adds an all-reduce
 /// of one number per pass, for which the host waits on a GPU. Do not combine it
@@ -38,7 +39,7 @@ class CheckFinite : public ForwardingExchange {
   explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  exchange of the buckets.
   /// @param group  its ranks.
-  /// @throws c10::Error if `inner` is null.
+  /// @throws c10::Error if `inner` or `group` is null.
   CheckFinite(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group);
 

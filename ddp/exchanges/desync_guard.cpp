@@ -57,10 +57,9 @@ std::vector<std::vector<int64_t>> gather_numbers(
     const std::vector<int64_t>& mine) {
   auto input = at::tensor(mine, at::kLong).to(device);
   auto output = at::empty({group.getSize() * input.numel()}, input.options());
-  detail::wait(group._allgather_base(output, input),
-               group,
-               "all-gather of what the ranks are about to combine");
-  const auto host = output.cpu();
+  const char* what = "all-gather of what the ranks are about to combine";
+  detail::wait(group._allgather_base(output, input), group, what);
+  const auto host = detail::copy_result(output, c10::kCPU, group, what);
   const auto* number = host.const_data_ptr<int64_t>();
   std::vector<std::vector<int64_t>> result;
   for (int rank = 0; rank < group.getSize(); ++rank) {

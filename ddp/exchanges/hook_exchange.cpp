@@ -11,6 +11,7 @@
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
 namespace {
@@ -104,6 +105,7 @@ class HookResultReader {
                 text(tensor));
     if (!tensor.is_same(payload)) {
       payload.copy_(tensor);
+      detail::keep_until_read(tensor);  // a hook on another stream may have made it
     }
   }
 

@@ -86,7 +86,9 @@ class HookExchange : public Exchange {
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket and its parameters if the result
   ///   is null, does not match the payload, or failed. If a rank has left the
-  ///   job, the error names that rank. The ranks end the pass together.
+  ///   job, the error names that rank. The ranks end the pass together. With
+  ///   NCCL a failed collective, or a rank that has left, is an error of a
+  ///   later collective, usually of the next pass.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { results_.clear(); }
 

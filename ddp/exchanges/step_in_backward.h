@@ -36,8 +36,14 @@ namespace ddp {
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
 ///   always) is stepped with the mean of the ranks' remaining `.grad`. After
 ///   `zero_grad()` that mean is zero, and momentum and weight decay go on.
+/// - A parameter that the optimizer lists several times (LibTorch's
+///   `parameters()` of a net with a tied weight) is stepped once, with the
+///   options of the first group that lists it.
 /// - A frozen parameter keeps its value, whatever its `.grad` holds.
 /// - A pass that throws may have stepped some parameters.
+/// - The graph must not use the value of a parameter in a place that sends the
+///   parameter no gradient (`w.detach()`): the parameter may have been stepped
+///   when the pass arrives there.
 ///
 /// Threads: as for any exchange, the optimizer is stepped on autograd's
 /// threads, one at a time; on a rank without inputs left, on the thread of
@@ -62,9 +68,10 @@ class StepInBackward : public ForwardingExchange {
   /// @param optimizer  must outlive the model. A parameter is stepped if it is
   ///   in the optimizer and the model averages its gradient: parameters of
   ///   other modules, and ignored ones, need an optimizer of their own.
-  /// @param group  the ranks; not null.
-  /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
-  ///   PostLocalSGDOptimizer, which step all parameters together.
+  /// @param group  the ranks.
+  /// @throws c10::Error if `group` is null, and for LBFGS, a
+  ///   ZeroRedundancyOptimizer and a PostLocalSGDOptimizer, which step all
+  ///   parameters together.
   StepInBackward(torch::optim::Optimizer& optimizer,
                  c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  exchange of the gradients.

@@ -37,6 +37,24 @@ c10d::ReduceOp operation(Reduction reduction) {
   }
 }
 
+bool gloo_combines(c10::ScalarType dtype, Reduction reduction) {
+  switch (dtype) {
+    case c10::kFloat:
+    case c10::kDouble:
+    case c10::kHalf:
+    case c10::kBFloat16:
+    case c10::kChar:
+    case c10::kByte:
+    case c10::kBool:
+    case c10::kInt:
+    case c10::kLong:
+      return true;
+    default:
+      return c10::isComplexType(dtype) &&
+             (reduction == Reduction::mean || reduction == Reduction::sum);
+  }
+}
+
 }  // namespace
 
 void barrier(const Group& group) {
@@ -62,15 +80,30 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
               "Expected floating point for Reduction::mean, but got ",
               tensor.scalar_type(),
               "; convert the tensor, or use Reduction::sum");
+  TORCH_CHECK(reduction != Reduction::sum || tensor.scalar_type() != c10::kBool,
+              "Expected numbers for Reduction::sum, but got Bool; convert the "
+              "tensor, or use Reduction::max for \"any\", Reduction::min for "
+              "\"all\"");
   c10::NoGradGuard no_grad;
   const auto ranks = detail::peers(group);
   if (!ranks) {
     return tensor.detach().clone();
   }
+  TORCH_CHECK(ranks->getBackendName() != "gloo" ||
+                  gloo_combines(tensor.scalar_type(), reduction),
+              "Expected a dtype that Gloo can combine, but got ",
+              tensor.scalar_type(),
+              "; convert the tensor");
   const auto device = detail::device_for(*ranks, tensor.device());
+  // The sum of a mean may exceed the range of half precision.
+  const bool is_half_mean =
+      reduction == Reduction::mean && tensor.scalar_type() == c10::kHalf;
   std::vector<at::Tensor> result{
       tensor.detach()
-          .to(device, tensor.scalar_type(), false, /*copy=*/true)
+          .to(device,
+              is_half_mean ? c10::kFloat : tensor.scalar_type(),
+              false,
+              /*copy=*/true)
           .contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = operation(reduction);
@@ -78,12 +111,10 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
   if (reduction == Reduction::mean) {
     result[0].div_(ranks->getSize());
   }
-  const auto here = result[0].to(tensor.device());
-  if (device != tensor.device()) {
-    // The copy has waited for the ranks, and an abort ends it without an error.
-    detail::check_whole(*ranks, "reduce_tensor");
-  }
-  return here;
+  return detail::copy_result(result[0].to(tensor.scalar_type()),
+                             tensor.device(),
+                             *ranks,
+                             "reduce_tensor");
 }
 
 at::Tensor broadcast(const at::Tensor& tensor, int from, const Group& group) {

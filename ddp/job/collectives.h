@@ -30,17 +30,18 @@ void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 /// hits. Collective.
 ///
 /// @param tensor  any shape and device; the same shape and dtype on all ranks,
-///   which is not checked; floating point or complex for `Reduction::mean`. The
-///   backend must be able to combine the dtype: Gloo combines no 16-bit
-///   integers, and complex numbers only for the mean and the sum.
+///   which is not checked; floating point or complex for `Reduction::mean`, no
+///   bool for `Reduction::sum`. The backend must be able to combine the dtype:
+///   Gloo combines no 16-bit integers, and complex numbers only for the mean
+///   and the sum.
 /// @param group  null: all ranks.
 /// @returns a new tensor of the same shape, dtype and device, without autograd
 ///   history.
-/// @throws c10::Error if the tensor is undefined, for the mean of integers, for
-///   a dtype that the backend cannot combine, if a rank has left or the group's
-///   time-out is over. With NCCL the function only queues the work of a tensor
-///   on a GPU: the next collective of the group throws for a rank that leaves
-///   later, and the result is then undefined.
+/// @throws c10::Error if the tensor is undefined, for the mean of integers, the
+///   sum of bools, for a dtype that the backend cannot combine, if a rank has
+///   left or the group's time-out is over. With NCCL the function only queues
+///   the work of a tensor on a GPU: the next collective of the group throws for
+///   a rank that leaves later, and the result is then undefined.
 ///
 /// Example:
 /// @code
@@ -62,8 +63,8 @@ at::Tensor reduce_tensor(
 /// @returns a new tensor without autograd history.
 /// @throws c10::Error if `from` is not a rank of the group; on every rank if
 ///   the tensor of `from` is undefined or not dense; if a rank has left or the
-///   group's time-out is over. With NCCL the last transfer is only queued, as
-///   in `reduce_tensor`.
+///   group's time-out is over. With NCCL the last transfer of a tensor on a GPU
+///   is only queued, as in `reduce_tensor`.
 ///
 /// Example:
 /// @code
@@ -86,7 +87,8 @@ at::Tensor broadcast(const at::Tensor& tensor,
 ///   undefined if the tensors of all ranks are.
 /// @throws c10::Error on every rank if the tensors do not fit together (the
 ///   message names the ranks); if a rank has left or the group's time-out is
-///   over. With NCCL the last transfer is only queued, as in `reduce_tensor`.
+///   over. With NCCL the last transfer of a tensor on a GPU is only queued, as
+///   in `reduce_tensor`.
 ///
 /// Example:
 /// @code

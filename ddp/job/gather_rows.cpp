@@ -94,7 +94,10 @@ Tensors gather_rows(const c10::intrusive_ptr<c10d::Backend>& group,
       exchange(*group, rows, to_bytes(rows.mine, largest_of(ranks), device));
   for (size_t rank = 0; rank < result.size(); ++rank) {
     result[rank] = ranks[rank].has_tensor
-                       ? tensor_of(result[rank], ranks[rank]).to(target)
+                       ? copy_result(tensor_of(result[rank], ranks[rank]),
+                                     target,
+                                     *group,
+                                     rows.what)
                        : at::Tensor();
   }
   return result;
@@ -125,7 +128,7 @@ at::Tensor broadcast_rows(const c10::intrusive_ptr<c10d::Backend>& group,
     options.rootRank = from;
     wait(group->broadcast(wire, options), *group, rows.what);
   }
-  return tensor_of(wire[0], spec).to(target);
+  return copy_result(tensor_of(wire[0], spec), target, *group, rows.what);
 }
 
 }  // namespace ddp::detail

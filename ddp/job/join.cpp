@@ -36,6 +36,9 @@ const Joinable* first_with_group(const Joinables& joinables) {
   return found == joinables.end() ? nullptr : &found->get();
 }
 
+/// Begins the description of a rank that can join.
+constexpr char kCanJoin = '+';
+
 /// Returns the text that must be equal on all ranks, or the reason why this
 /// rank cannot join.
 std::string describe_join(const Joinables& joinables,
@@ -57,9 +60,10 @@ std::string describe_join(const Joinables& joinables,
   if (options.throw_on_early_termination()) {
     text += " that throw on early termination";
   }
-  return text + (options.divide_by_initial_world_size()
-                     ? " divided by all ranks"
-                     : " divided by those with inputs");
+  return kCanJoin + text +
+         (options.divide_by_initial_world_size()
+              ? " divided by all ranks"
+              : " divided by those with inputs");
 }
 
 void check_function(bool is_there,
@@ -121,10 +125,12 @@ void Join::verify() const {
       mine = joinable.join_name() + " that is in another Join";
     }
   }
-  const auto all = detail::all_gather_text(*group_, device(), mine);
-  for (const auto& other : all) {
-    is_good = is_good && other == all.front() &&
-              other.find(" divided by ") != std::string::npos;
+  auto all = detail::all_gather_text(*group_, device(), mine);
+  for (auto& other : all) {
+    is_good = is_good && other.front() == kCanJoin && other == all.back();
+  }
+  for (auto& other : all) {
+    other.erase(0, other.front() == kCanJoin ? 1 : 0);
   }
   TORCH_CHECK(
       is_good,
@@ -234,10 +240,9 @@ void Join::step_outside(const char* name, const void* unit) {
 std::vector<int> Join::exchange(int mine) {
   auto input = at::full({1}, mine, at::kInt).to(device());
   auto output = at::empty({group_->getSize()}, input.options());
-  detail::wait(group_->_allgather_base(output, input),
-               *group_,
-               "all-gather of who has inputs left");
-  const auto host = output.cpu();
+  const char* what = "all-gather of who has inputs left";
+  detail::wait(group_->_allgather_base(output, input), *group_, what);
+  const auto host = detail::copy_result(output, c10::kCPU, *group_, what);
   const int* begin = host.const_data_ptr<int>();
   return {begin, begin + host.numel()};
 }

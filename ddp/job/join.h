@@ -72,8 +72,10 @@ class Joinable {
   /// Device for tensors of the group's collectives.
   virtual c10::Device join_device() const = 0;
 
-  /// Returns why this object cannot join with these options, or "". A Join with
-  /// throw_on_early_termination ignores the answer.
+  /// Returns why this object cannot join with these options, as the end of a
+  /// clause that begins with the object's name and "that" ("has a
+  /// buffer_hook"), or "". A Join with throw_on_early_termination ignores the
+  /// answer.
   virtual std::string refuses_join(const JoinOptions& /*options*/) const {
     return "";
   }
@@ -106,7 +108,7 @@ struct JoinOptions {
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
   /// The first rank without inputs ends the loop on all ranks. Each rank gets
   /// an error that names this rank; the other ranks get the error in their next
-  /// forward.
+  /// forward, or in the next step of another joinable.
   TORCH_ARG(bool, throw_on_early_termination) = false;
   /// False: the Join has no effect. Must be equal on all ranks, which do not
   /// compare it.
@@ -116,16 +118,20 @@ struct JoinOptions {
 /// Lets ranks train on different numbers of inputs. A rank without inputs takes
 /// part in the collectives of the others with zero gradients, until no rank has
 /// inputs. Then all ranks copy the parameters and buffers of the rank that had
-/// inputs until the end.
+/// inputs until the end. `finish` drops the gradients that passes under a
+/// `NoSyncGuard` have left on its rank. To accumulate over several batches,
+/// make all passes but the last under a `NoSyncGuard`: an average that `.grad`
+/// already holds is otherwise multiplied by the share of the ranks that still
+/// have inputs.
 ///
 /// The constructor and `finish` are collective. In between, each reduced
-/// backward pass begins with an all-gather of one number, and the host waits
-/// for it, also on a GPU. Forwards, passes under a `NoSyncGuard` and evaluation
-/// cost nothing; ranks may differ in them. With throw_on_early_termination each
-/// forward with gradient recording makes the all-gather instead, also under a
-/// `NoSyncGuard`, so all ranks need the same number of these forwards. Buffers
-/// are broadcast from the highest rank that has inputs; with
-/// throw_on_early_termination from rank 0.
+/// backward pass, and each step of another joinable, begins with an all-gather
+/// of one number, and the host waits for it, also on a GPU. Forwards, passes
+/// under a `NoSyncGuard` and evaluation cost nothing; ranks may differ in them.
+/// With throw_on_early_termination a model makes the all-gather in each forward
+/// with gradient recording instead, also under a `NoSyncGuard`, so all ranks
+/// need the same number of these forwards. Buffers are broadcast from the
+/// highest rank that has inputs; with throw_on_early_termination from rank 0.
 ///
 /// The optimizer of a rank without inputs does not step, so its momentum would
 /// differ afterwards. Pass the step to `finish`, which runs it after each pass,
@@ -212,15 +218,14 @@ class Join {
   /// GradScaler with a process_group, a ModelAverager). A rank without inputs
   /// makes this step in the function that its `finish` gets.
   /// @throws c10::Error if a rank without inputs has no function, or if no
-  ///   backward pass was reduced since the previous step of `unit`. If this
-  ///   rank later calls `finish` without a function, `finish` throws.
+  ///   joinable has had a turn in this Join since the previous step of `unit`.
+  ///   If this rank later calls `finish` without a function, `finish` throws.
   static void step_outside(const char* name, const void* unit);
 
   /// For joinables: announces that this rank has inputs and that `who`
   /// communicates next. Collective.
   /// @throws c10::Error in the function of `finish`, and before another
-  /// joinable
-  ///   has called `done`.
+  ///   joinable has called `done`.
   JoinTurn announce(const Joinable& who);
 
   /// For joinables: the announced step has ended.

@@ -10,6 +10,7 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/base/text/rank_text.h"
 #include "ddp/base/text/record.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 namespace {
@@ -209,6 +210,13 @@ std::vector<std::string> exchange_texts(c10d::Store& store,
     store.wait({kAllArrived}, timeout);
   } catch (const WaitInVain&) {
     throw;
+  } catch (const c10::DistNetworkError& error) {
+    C10_THROW_ERROR(
+        DistNetworkError,
+        "Expected " + std::to_string(world_size) +
+            " ranks to arrive, but the store is gone, which rank 0 or the "
+            "launcher hosts; its own output says why (" +
+            first_line(error.what()) + ")");
   } catch (const c10::Error&) {
     const auto missing = missing_ranks(store, world_size, arrival_key);
     TORCH_CHECK(false,

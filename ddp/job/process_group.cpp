@@ -91,7 +91,13 @@ c10::Device choose_device(const ProcessGroupOptions& options,
   TORCH_CHECK(device.is_cuda(),
               "Expected a CUDA device for backend \"nccl\", but got ",
               device);
-  TORCH_CHECK(device.index() >= 0 && device.index() < count,
+  const bool exists = device.index() >= 0 && device.index() < count;
+  TORCH_CHECK(exists || !options.device(),
+              "Expected ProcessGroupOptions::device to be one of the ",
+              count,
+              " GPUs that this host shows, from cuda:0 on, but got ",
+              device);
+  TORCH_CHECK(exists,
               "Expected a GPU for LOCAL_RANK=",
               local_rank,
               ", but this host shows ",

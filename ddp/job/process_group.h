@@ -30,8 +30,9 @@ struct ProcessGroupOptions {
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
   /// The device of this rank. With NCCL it is a GPU, with an index that
   /// LibTorch sees; `init_process_group` throws c10::Error on every rank for
-  /// another one. With Gloo it is not checked. Unset: `cuda:LOCAL_RANK` with
-  /// NCCL, `cpu` with Gloo.
+  /// another one. With Gloo a GPU must exist. A GPU becomes the current device
+  /// of this thread with both. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
+  /// Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
   /// Time limit of one collective. With Gloo, exceeding it throws c10::Error; a
   /// Work of a collective of the program throws std::runtime_error.
@@ -45,8 +46,8 @@ struct ProcessGroupOptions {
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
   /// The store for the rendezvous of the ranks. Without `worker_env` the
   /// environment describes the job all the same, and for several ranks it needs
-  /// MASTER_ADDR and MASTER_PORT. Null: a TCPStore at this address (hosted by
-  /// rank 0 or by torchrun's agent).
+  /// MASTER_ADDR and MASTER_PORT, unless a scheduler gives them. Null: a
+  /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
   /// With Gloo, the ranks of a group that are on one host (one kernel, one
   /// network namespace, one user) map one memory. `AllReduce` and exchanges
@@ -66,15 +67,16 @@ struct ProcessGroupOptions {
 /// srun or mpirun. With none of them the world has one rank, and every function
 /// of this header works.
 ///
-/// Collective: returns once all ranks have joined. With NCCL the rank's GPU
-/// becomes the current device of this thread.
+/// Collective: returns once all ranks have joined. A rank's GPU becomes the
+/// current device of this thread.
 ///
 /// @throws std::invalid_argument if the environment is incomplete or
 ///   contradicts itself; c10::Error if there is a process group already,
 ///   MASTER_ADDR does not resolve, the port is in use, or ranks are missing
-///   after `connect_timeout` (the message lists them). c10::Error on every rank
-///   if the ranks chose different backends, or if one rank names an unknown
-///   backend or has no GPU for NCCL.
+///   after `connect_timeout` (the message of the first rank whose time is over
+///   lists them; that rank may end the store under the others). c10::Error on
+///   every rank if the ranks chose different backends, or if one rank names an
+///   unknown backend or has no GPU for NCCL.
 ///
 /// Thread contract: one thread at a time calls this function, `new_group` and
 /// `destroy_process_group`. Until this function has returned, other threads
@@ -91,10 +93,13 @@ struct ProcessGroupOptions {
 ///
 /// Early departures: if a rank stops, returns, throws or is killed while other
 /// ranks still train, their training ends, too. Each of them gets a c10::Error
-/// within ten seconds that names the departed rank, how it left and, unless its
-/// process was killed, after how many backward passes. If a host disappears
-/// without closing its connections (power, network), this takes a minute. No
-/// rank waits for the group's time-out, and an uncaught error ends the process.
+/// within ten seconds that names the departed rank, how it left and, if it left
+/// by an uncaught exception or `destroy_process_group`, after how many backward
+/// passes. If a host disappears without closing its connections (power,
+/// network), this takes a minute. No rank waits for the group's time-out, and
+/// an uncaught error ends the process. Exceptions: NCCL sends and receives are
+/// not ended and have their time-out; once rank 0 has left, the ranks hear of
+/// no further departures.
 /// - CPU: the pass that waits for the departed rank throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for
@@ -106,18 +111,17 @@ struct ProcessGroupOptions {
 ///   to 2 in this process, unless it is 0 or 3. With 3, LibTorch's own default,
 ///   its watchdog ends the process.
 /// - Mechanism: every rank keeps a TCP connection to rank 0, at a port chosen
-///   by the kernel. A rank that exits reports the reason there. For an uncaught
-///   exception a terminate handler reports its text and also writes it to the
-///   launcher's error file (see record_errors.h); the previous handler runs
-///   next. The mechanism needs one sleeping thread and adds no cost to a step.
-///   If a firewall closes the port, a warning is printed, and NCCL ranks wait
-///   for the time-out.
+///   by the kernel. `destroy_process_group` reports there; any other end of a
+///   process is seen by the closed connection. For an uncaught exception a
+///   terminate handler reports its text and also writes it to the launcher's
+///   error file (see record_errors.h); the previous handler runs next. The
+///   mechanism needs one sleeping thread and adds no cost to a step. If a
+///   firewall closes the port, a warning is printed, and NCCL ranks wait for
+///   the time-out.
 /// - Waits for ranks in this call, in `new_group` and at `store()` end in the
 ///   same way. Before the ranks have joined, ddprun reports ended workers;
 ///   under another launcher, a rank that ends before it has joined is waited
 ///   for until `connect_timeout`.
-/// - Exception: NCCL sends and receives are not ended; they have their
-///   time-out.
 ///
 /// With more than one rank, rank 0 prints one line to standard error that names
 /// the backend and its device, unless DDP_QUIET=1 is set.
@@ -133,16 +137,18 @@ void init_process_group(const ProcessGroupOptions& options = {});
 ///
 /// If all ranks have called it, queued GPU work completes first; a collective
 /// may take up to `ProcessGroupOptions::timeout`. If a rank left without
-/// finishing its part of the queued work, or dies meanwhile, the work is
-/// aborted. The same happens if main() returns or the program calls exit()
-/// without this call.
+/// finishing its part of the queued work, dies meanwhile or does not come
+/// within the ten seconds, or if rank 0 has left before, the work is aborted.
+/// The same happens if main() returns or the program calls exit() without this
+/// call.
 ///
 /// Models and groups may outlive this call. Collectives on them throw
 /// c10::Error.
 ///
 /// @throws c10::Error after leaving, if no call has reported the error before:
 ///   - another rank left without starting all collectives that this rank has
-///     started,
+///     started; over NCCL a rank whose process ended without this call counts
+///     as such a rank,
 ///   - this rank left without starting all collectives that another rank has
 ///     started,
 ///   - NCCL has aborted a group for a broken connection or the time-out, or

@@ -164,7 +164,9 @@ void SpawnContext::State::signal_all(int number) const {
 
 /// Waits for the end of a rank and records all failures.
 bool SpawnContext::State::wait(const Timer& timer) {
+  const auto begin = Clock::now();
   if (!detail::wait_for_any(ranks, timer.left())) {
+    last_look = begin;  // all of them ran
     return !timer.is_over();
   }
   const auto last_seen = std::exchange(last_look, Clock::now());

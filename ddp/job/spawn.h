@@ -29,8 +29,8 @@ struct RankFailure {
   int signal = 0;     ///< 0 if no signal ended it
   /// Text of the exception that left the function, or std::nullopt.
   std::optional<std::string> exception;
-  /// Time of the exception; for other failures the last time at which the rank
-  /// was seen running.
+  /// Time of the exception; for other failures the last time before at which a
+  /// `join` began to wait, or noticed an end.
   std::chrono::steady_clock::time_point time;
 };
 
@@ -46,7 +46,8 @@ class SpawnError : public c10::Error {
   /// Creates the error for a failure.
   explicit SpawnError(RankFailure failure);
 
-  /// Returns the failure of the rank that failed first.
+  /// Returns the failure of the rank that failed first. Of failures that one
+  /// `join` notices, those without an exception count as the first.
   const RankFailure& failure() const { return failure_; }
   /// Returns the rank that failed first.
   int rank() const { return failure_.rank; }

@@ -90,7 +90,8 @@ class CountingBackend : public detail::ForwardingBackend {
 /// Returns the bytes that the kernel has sent over the open TCP connections of
 /// this process since they were opened, without retransmissions (TCP_INFO).
 /// This is the real cost of messages, including the protocol overhead of
-/// libraries. NCCL uses other transports than sockets within a host.
+/// libraries. Neither shared memory nor NCCL's transports within a host and
+/// over InfiniBand count.
 ///
 /// Closed connections no longer count. May be called from any thread. Needs
 /// Linux 4.19; returns 0 on an older kernel.

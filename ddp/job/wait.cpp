@@ -84,6 +84,17 @@ void check_whole(const c10d::Backend& group, const std::string& what) {
   }
 }
 
+at::Tensor copy_result(const at::Tensor& result,
+                       c10::Device target,
+                       const c10d::Backend& group,
+                       const std::string& what) {
+  auto copy = result.to(target);
+  if (target != result.device()) {
+    check_whole(group, what);
+  }
+  return copy;
+}
+
 void check_nobody_left(const c10d::Backend& group, const std::string& what) {
   const auto* job = monitored_backend_of(group);
   if (const auto departure = cause_of(job, /*timed_out=*/false)) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -26,6 +27,15 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
 
 /// @throws c10::Error that names `what` if a group of the job was aborted.
 void check_whole(const c10d::Backend& group, const std::string& what);
+
+/// Returns the result of a collective on `target`. A copy from a GPU to the
+/// host waits for the ranks, and the abort of a group ends this wait without an
+/// error.
+/// @throws c10::Error that names `what` if a group of the job was aborted.
+at::Tensor copy_result(const at::Tensor& result,
+                       c10::Device target,
+                       const c10d::Backend& group,
+                       const std::string& what);
 
 /// Checks for departures after a failure that may not come from the backend.
 /// @throws c10::Error that names `what` and the departed rank if a member of a

@@ -1,5 +1,6 @@
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,19 +35,38 @@ NewLayer layer_for(const nn::Module& module, const Group& group) {
   return nullptr;
 }
 
-bool is_container(const nn::Module& module) {
-  return module.as<nn::SequentialImpl>() || module.as<nn::ModuleListImpl>() ||
-         module.as<nn::ModuleDictImpl>();
+/// Returns true if a container has the child as its element of this number. A
+/// container may also have children that are no elements.
+bool is_element(nn::Module& parent,
+                size_t index,
+                const std::shared_ptr<nn::Module>& child) {
+  const auto place = static_cast<std::ptrdiff_t>(index);
+  if (const auto* sequential = parent.as<nn::SequentialImpl>()) {
+    return index < sequential->size() && sequential->ptr(index) == child;
+  }
+  if (const auto* list = parent.as<nn::ModuleListImpl>()) {
+    return index < list->size() && list->ptr(index) == child;
+  }
+  auto* dict = parent.as<nn::ModuleDictImpl>();
+  return dict != nullptr && index < dict->size() &&
+         (dict->begin() + place)->value() == child;
 }
 
 /// The position of a layer in its parent, and the new layer.
 struct Place {
   nn::Module* parent;
-  std::ptrdiff_t index;  // of the child
+  std::optional<std::ptrdiff_t> element;  // if the parent is a container
   std::string name;
   NewLayer layer;
 
   void fill() const {
+    if (element) {
+      fill_element(*element);
+    }
+    parent->replace_module(name, layer);
+  }
+
+  void fill_element(std::ptrdiff_t index) const {
     if (auto* sequential = parent->as<nn::SequentialImpl>()) {
       *(sequential->begin() + index) = nn::AnyModule(layer);
     } else if (auto* list = parent->as<nn::ModuleListImpl>()) {
@@ -54,7 +74,6 @@ struct Place {
     } else if (auto* dict = parent->as<nn::ModuleDictImpl>()) {
       (dict->begin() + index)->value() = layer;
     }
-    parent->replace_module(name, layer);
   }
 };
 
@@ -67,12 +86,17 @@ class Search {
     if (!seen_.insert(&parent).second) {
       return;
     }
-    std::ptrdiff_t index = 0;
+    size_t index = 0;
     for (const auto& item : parent.named_children()) {
       const auto name = path + item.key();
       if (auto layer = replacement(*item.value())) {
-        check_replaceable(parent, item.value(), name);
-        places.push_back({&parent, index, item.key(), std::move(layer)});
+        std::optional<std::ptrdiff_t> element;
+        if (is_element(parent, index, item.value())) {
+          element = static_cast<std::ptrdiff_t>(index);
+        } else {
+          check_replaceable(parent, item.value(), name);
+        }
+        places.push_back({&parent, element, item.key(), std::move(layer)});
       } else {
         visit(*item.value(), name + ".");
       }
@@ -101,7 +125,7 @@ class Search {
   static void check_replaceable(const nn::Module& parent,
                                 const std::shared_ptr<nn::Module>& layer,
                                 const std::string& name) {
-    TORCH_CHECK(is_container(parent) || layer.use_count() <= 2,
+    TORCH_CHECK(layer.use_count() <= 2,
                 "Expected batch norm ",
                 name,
                 " to be found by its name, but ",

@@ -53,7 +53,11 @@ class ScriptModuleImpl : public torch::nn::Module {
 /// parameters, buffers and submodules are the script's own tensors under the
 /// script's names, as they exist at construction. A model written in Python and
 /// saved by `torch.jit.script(net).save("net.pt")` can thus be trained in C++,
-/// and `net` can load the checkpoint with `torch.load`.
+/// and `net` can load the checkpoint with `torch.load`. Buffers with
+/// persistent=False are saved, too, because a script does not tell them apart:
+/// use `load_state_dict(..., strict=False)` for these. `parameters()` lists a
+/// parameter once for each of its names; that of the wrapper lists it once, so
+/// give that list to an optimizer.
 ///
 /// forward returns an IValue: use `.toTensor()` or `.toTuple()`.
 /// `for_each_tensor` finds tensors at any depth in it.

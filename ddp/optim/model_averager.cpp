@@ -10,6 +10,7 @@
 #include "ddp/job/average_parameters.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
+#include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
 namespace {
@@ -40,10 +41,14 @@ void check_levels(const std::vector<AveragingLevel>& levels) {
   }
 }
 
-std::vector<at::Tensor> copies_of_trained(
-    const std::vector<at::Tensor>& parameters) {
+/// Returns the parameters to average.
+std::vector<at::Tensor> averaged_of(const std::vector<at::Tensor>& parameters) {
+  return detail::shared_of(detail::trained_of(parameters));
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> copies;
-  for (const auto& parameter : detail::trained_of(parameters)) {
+  for (const auto& parameter : parameters) {
     copies.push_back(parameter.detach().clone());
   }
   TORCH_CHECK(!copies.empty(),
@@ -72,7 +77,8 @@ ModelAverager::ModelAverager(ModelAveragerOptions options,
                 "Expected no warmup_steps beside an outer optimizer, but got ",
                 options_.warmup_steps(),
                 "; make the ModelAverager after the warm-up");
-    outer_ = copies_of_trained(parameters);
+    averaged_ = averaged_of(parameters);
+    outer_ = copies_of(averaged_);
     optimizer_ = std::make_unique<torch::optim::SGD>(outer_, *options_.outer());
   }
 }
@@ -97,31 +103,39 @@ bool ModelAverager::average_parameters(
   if (step < options_.warmup_steps() || level == levels.rend()) {
     return false;
   }
-  const auto trained = detail::trained_of(parameters);
-  TORCH_CHECK(!optimizer_ || trained.size() == outer_.size(),
-              "Expected the ",
-              outer_.size(),
-              " parameters that the outer optimizer of ModelAverager was made "
-              "for, but got ",
-              trained.size());
+  const auto averaged = averaged_of(parameters);
+  TORCH_CHECK(
+      !optimizer_ ||
+          std::equal(averaged.begin(),
+                     averaged.end(),
+                     averaged_.begin(),
+                     averaged_.end(),
+                     [](const auto& a, const auto& b) { return a.is_same(b); }),
+      "Expected the ",
+      outer_.size(),
+      " parameters that the outer optimizer of ModelAverager was made for, in "
+      "the same order, but got ",
+      averaged.size(),
+      "; give its constructor the parameters that are averaged, for a "
+      "PostLocalSGDOptimizer in the order of its groups");
   if (const auto group = detail::peers(level->process_group)) {
-    detail::average_over_ranks(*group, trained);
+    detail::average_over_ranks(*group, averaged);
   }
   if (optimizer_ && level == levels.rbegin()) {
-    step_outer(trained);
+    step_outer();
   }
   return true;
 }
 
-void ModelAverager::step_outer(const std::vector<at::Tensor>& averaged) {
+void ModelAverager::step_outer() {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < outer_.size(); ++i) {
-    outer_[i].mutable_grad() = outer_[i] - averaged[i];
+    outer_[i].mutable_grad() = outer_[i] - averaged_[i];
   }
   optimizer_->step();
   for (size_t i = 0; i < outer_.size(); ++i) {
     outer_[i].mutable_grad().reset();
-    averaged[i].copy_(outer_[i]);
+    averaged_[i].copy_(outer_[i]);
   }
 }
 
@@ -169,12 +183,13 @@ void ModelAverager::load(torch::serialize::InputArchive& archive) {
                   "; make the averager over the parameters that it was saved "
                   "with");
     }
+    torch::serialize::InputArchive optimizer;
+    archive.read("outer_optimizer", optimizer);
+    optimizer_->state().clear();  // load() keeps state that the file lacks
+    optimizer_->load(optimizer);
     for (size_t i = 0; i < outer_.size(); ++i) {
       outer_[i].copy_(saved[i]);
     }
-    torch::serialize::InputArchive optimizer;
-    archive.read("outer_optimizer", optimizer);
-    optimizer_->load(optimizer);
   }
   set_steps(steps.toInt());
 }

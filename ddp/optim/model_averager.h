@@ -83,22 +83,27 @@ struct ModelAveragerOptions {
 /// trains with its own gradients, preferably under a `NoSyncGuard`: a pass then
 /// does not communicate and no rank waits for a slower one. `NoExchange`, also
 /// within a `SwitchExchange`, still makes an all-reduce of a few bytes over the
-/// wrapper's ranks in each pass. To average the gradients of one host's ranks,
-/// give the wrapper a group of these ranks
+/// wrapper's ranks and a broadcast of the buffers in each pass. To average the
+/// gradients of one host's ranks, give the wrapper a group of these ranks
 /// (`DistributedDataParallelOptions::process_group`).
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`. The gradients
 /// differ between ranks here, so a rank could skip a step, and the averaging
-/// after it, alone. Without the group the scaler's `step` throws for a
-/// `PostLocalSGDOptimizer`.
+/// after it, alone. Without the group the `step` of an enabled scaler throws
+/// for a `PostLocalSGDOptimizer` with other ranks.
 ///
-/// In a `Join` every pass must be reduced, for example by a `NoExchange`, and
-/// `finish` needs a function that makes the optimizer's step and calls
-/// `average_parameters`.
+/// In a `Join` (without throw_on_early_termination) each call of
+/// `average_parameters` needs a reduced pass since the call before, for example
+/// by a `NoExchange`, and `finish` needs a function that makes the optimizer's
+/// step and calls `average_parameters`. At the end of the Join all ranks copy
+/// the parameters of the rank that had inputs until the end; the steps of the
+/// others since the last averaging are lost.
 ///
-/// Between two averagings the ranks' parameters differ, so save a checkpoint
-/// after a call that returned true. The state of the program's optimizer is
-/// never averaged and stays different on each rank.
+/// Between two averagings of the last level the ranks' parameters differ, so
+/// save a checkpoint after a step in which the period of the last level ends.
+/// Buffers are never averaged; under a `NoSyncGuard` each rank keeps its own,
+/// and a checkpoint holds those of rank 0. The state of the program's optimizer
+/// is never averaged and stays different on each rank.
 ///
 /// Thread contract: one thread. Only `average_parameters` is collective.
 ///
@@ -131,9 +136,9 @@ struct ModelAveragerOptions {
 class ModelAverager {
  public:
   /// @param parameters  only for an outer optimizer: the parameters that will
-  ///   be averaged, before the first step. The averager keeps a copy of each
-  ///   parameter that requires a gradient and, if the outer optimizer has a
-  ///   momentum, a momentum of the same size.
+  ///   be averaged, in the same order, before the first step. The averager
+  ///   keeps a copy of each parameter that requires a gradient and, if the
+  ///   outer optimizer has a momentum, a momentum of the same size.
   /// @throws c10::Error if there is no level, the periods are not positive and
   ///   ascending, a group has fewer ranks than the group before it,
   ///   warmup_steps is negative, the outer optimizer has a warm-up or no
@@ -145,12 +150,14 @@ class ModelAverager {
   /// Counts a step and averages the parameters if a period ends: one all-reduce
   /// for each dtype and device, then the outer step. Call it after each step of
   /// the optimizer, on every rank. Collective if it averages.
-  /// @returns true if the parameters that require a gradient have been
-  ///   averaged, in place, or would have been with other ranks: a rank alone
-  ///   sends nothing.
+  /// @param parameters  the same in each call. Parameters that require no
+  ///   gradient, and those that a wrapper ignores
+  ///   (`params_and_buffers_to_ignore`), stay as they are.
+  /// @returns true if the other parameters have been averaged at any level, in
+  ///   place, or would have been with other ranks: a rank alone sends nothing.
   /// @throws c10::Error if a rank has left, if the group's time-out is over, if
-  ///   the outer optimizer was made for
-  ///   another number of parameters, and in a `Join` if the last pass was not
+  ///   the outer optimizer was made for other parameters or in another order
+  ///   (checked if it averages), and in a `Join` if the last pass was not
   ///   reduced or a rank without inputs has no function. With NCCL the call
   ///   only queues the averaging: the next collective of the group throws for a
   ///   rank that leaves later, and the parameters are then undefined.
@@ -175,18 +182,19 @@ class ModelAverager {
   /// momentum in LibTorch's archives. torch::save accepts a
   /// `PostLocalSGDOptimizer`, which includes them, and no ModelAverager alone.
   /// The options of the outer optimizer become those of the file.
-  /// @throws c10::Error if the file lacks these entries or has outer parameters
-  ///   of other shapes.
+  /// @throws c10::Error if the file lacks these entries or has another number
+  ///   of outer parameters or other shapes.
   void save(torch::serialize::OutputArchive& archive) const;
   /// Loads the state, as above.
   void load(torch::serialize::InputArchive& archive);
 
  private:
-  void step_outer(const std::vector<at::Tensor>& averaged);
+  void step_outer();
 
   ModelAveragerOptions options_;
   int64_t steps_ = 0;
-  std::vector<at::Tensor> outer_;
+  std::vector<at::Tensor> averaged_;  // only with an outer optimizer
+  std::vector<at::Tensor> outer_;     // copies of them
   std::unique_ptr<torch::optim::SGD> optimizer_;
 };
 

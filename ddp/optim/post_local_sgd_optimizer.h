@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <torch/serialize/archive.h>
 
 #include "ddp/optim/averaging_optimizer.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 
 namespace ddp {
 
@@ -19,15 +21,16 @@ namespace ddp {
 ///
 /// torch::save, torch::load and `Checkpoint` include the averager's state, so a
 /// resumed training averages in the same steps. A file of the plain optimizer
-/// loads with a warning, and the averager then starts at step 0. Its outer
-/// parameters (DiLoCo) are then those of its construction, so construct it
-/// after the model has been loaded.
+/// loads with a warning, and the averager then starts at step 0. With an outer
+/// optimizer (DiLoCo) such a file is a c10::Error: load the model alone first,
+/// then construct the averager.
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`; without it the
-/// scaler's `step` throws for this optimizer.
+/// `step` of an enabled scaler throws if the averager has other ranks.
 ///
 /// @tparam Optimizer  torch::optim::SGD, ddp::FusedAdamW, ... with any
-///   constructor. The averager averages the optimizer's parameters.
+///   constructor; no ZeroRedundancyOptimizer. The averager averages the
+///   optimizer's parameters.
 ///
 /// Example:
 /// @code
@@ -43,6 +46,10 @@ namespace ddp {
 template <typename Optimizer>
 class PostLocalSGDOptimizer : public Optimizer,
                               public detail::AveragingOptimizer {
+  static_assert(!std::is_base_of_v<ZeroRedundancyOptimizer, Optimizer>,
+                "a ZeroRedundancyOptimizer steps with all ranks; average by a "
+                "ModelAverager of its own");
+
  public:
   /// @param averager   must not be null.
   /// @param arguments  constructor arguments of `Optimizer`.
@@ -77,12 +84,18 @@ class PostLocalSGDOptimizer : public Optimizer,
 
   /// Loads both states. Without an averager's state in the archive, warns and
   /// starts the averager at step 0.
+  /// @throws c10::Error then if the averager has an outer optimizer.
   void load(torch::serialize::InputArchive& archive) override {
     Optimizer::load(archive);
     torch::serialize::InputArchive nested;
     if (archive.try_read(kAverager, nested)) {
       averager()->load(nested);
     } else {
+      TORCH_CHECK(
+          averager()->outer_optimizer() == nullptr,
+          "Expected an averager's state in the file of a "
+          "PostLocalSGDOptimizer with an outer optimizer, but got none; "
+          "load the model alone, then make the averager");
       TORCH_WARN(
           "Expected an averager's state in the file of a "
           "PostLocalSGDOptimizer, but got none; it begins with step 0");

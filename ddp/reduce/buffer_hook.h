@@ -27,8 +27,9 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 /// This rank's `backward()` throws an exception of the hook. A hook must make
 /// all its collectives before it throws, because the other ranks wait in them.
 /// The next pass fails on all ranks; on GPUs it fails on this rank, and the
-/// other ranks get an error by a later pass. From then on each forward with
-/// gradients throws, until `update_process_group` or a new wrapper.
+/// other ranks get an error by a later pass or by `destroy_process_group`. From
+/// then on each forward with gradients, outside of a `NoSyncGuard`, throws,
+/// until `update_process_group` or a new wrapper.
 ///
 /// The wrapper's constructor throws c10::Error for a hook without
 /// broadcast_buffers. A `Join` throws c10::Error for a model with a hook,
@@ -43,9 +44,9 @@ using BufferHook =
 /// A `BufferHook`: averages buffers of floating or complex numbers (statistics
 /// of a batch norm) over ranks, and copies the others (number of batches) from
 /// rank 0. Sends one message per dtype and device. Collective. Autograd does
-/// not see the change in a hook, but sees it if a program calls this function
-/// with a module's own buffers. Throws c10::Error if a rank has left or the
-/// group's time-out is over.
+/// not see the change in a hook. If a program calls this function with a
+/// module's own buffers, autograd sees the change of the averaged ones. Throws
+/// c10::Error if a rank has left or the group's time-out is over.
 ///
 /// The mean of the ranks' variances is not the variance over all batches;
 /// `SyncBatchNorm` computes that.

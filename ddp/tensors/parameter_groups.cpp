@@ -1,5 +1,6 @@
 #include "ddp/tensors/parameter_groups.h"
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string>
@@ -94,6 +95,20 @@ IgnoredParameters::~IgnoredParameters() {
   for (const auto& parameter : parameters_) {
     ignored.all.erase(ignored.all.find(parameter.unsafeGetTensorImpl()));
   }
+}
+
+std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters) {
+  auto& ignored = all_ignored();
+  const std::lock_guard<std::mutex> lock(ignored.mutex);
+  parameters.erase(
+      std::remove_if(parameters.begin(),
+                     parameters.end(),
+                     [&](const at::Tensor& parameter) {
+                       return ignored.all.count(
+                                  parameter.unsafeGetTensorImpl()) > 0;
+                     }),
+      parameters.end());
+  return parameters;
 }
 
 void check_shared(const std::vector<OptimizerParamGroup>& groups) {

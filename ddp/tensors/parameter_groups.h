@@ -46,6 +46,9 @@ class IgnoredParameters {
   std::vector<at::Tensor> parameters_;
 };
 
+/// Returns the parameters without those that a wrapper ignores.
+std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters);
+
 /// @throws c10::Error, with the place, if a wrapper ignores one of the
 ///   parameters.
 void check_shared(const std::vector<torch::optim::OptimizerParamGroup>& groups);

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <ATen/core/Dict.h>
 #include <ATen/core/Tensor.h>
 #include <torch/nn/utils/rnn.h>
 #include <torch/ordered_dict.h>
@@ -23,8 +24,9 @@ namespace ddp {
 /// `value` may be a tensor; a vector, array, tuple, pair, map or optional of
 /// supported types; a PackedSequence (only its data); or a struct that lists
 /// its tensors. Values of other types contain no visible tensors. Other
-/// containers of tensors (std::deque, std::set, std::variant) do not compile.
-/// An unordered_map is visited in the order of its keys, which need a `<`.
+/// containers of tensors (std::deque, std::set, std::variant, c10::Dict) do not
+/// compile. An unordered_map is visited in the order of its keys, which need a
+/// `<`.
 ///
 /// `visit` takes a `const at::Tensor&`. A generic parameter (`const auto&`)
 /// would also be given objects that are no tensors.
@@ -38,9 +40,10 @@ namespace ddp {
 ///   }
 /// @endcode
 /// The function returns references, as `std::tie` does. For copies,
-/// `dp::scatter`, `dp::gather`, a `dp::DataParallel` with several devices and a
-/// param_dtype of `MixedPrecision` throw c10::Error.
-/// For a struct without tensors the function returns `std::tie()`.
+/// `dp::scatter`, `dp::gather`, `dp::DataParallel` and a param_dtype of
+/// `MixedPrecision` throw c10::Error if they have to replace a tensor (by a
+/// chunk, or one of another device or dtype). For a struct without tensors the
+/// function returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);
 
@@ -280,6 +283,9 @@ struct HidesTensors<std::variant<T...>>
 template <typename K, typename V>
 struct HidesTensors<torch::OrderedDict<K, V>>
     : std::bool_constant<may_hold_tensors<V>> {};
+template <typename K, typename V>
+struct HidesTensors<c10::Dict<K, V>> : std::bool_constant<may_hold_tensors<V>> {
+};
 
 }  // namespace detail
 

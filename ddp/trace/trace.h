@@ -74,8 +74,10 @@ struct TraceEvent {
   Kind kind;             ///< kind of the event
   std::string name;      ///< name in the profiler
   TimeSpan span;         ///< time of the event
-  int64_t elements = 0;  ///< of all inputs; 0 if unknown
-  int64_t track = 0;     ///< row in a timeline: a thread or a GPU stream
+  int64_t elements = 0;  ///< of all inputs but scalars; 0 if unknown
+  /// Row in a timeline: a thread, a GPU stream (streams of one number on
+  /// several GPUs share it), or a row for collectives in shared memory.
+  int64_t track = 0;
 };
 
 /// LibTorch's profiler (Kineto), known in Python as torch.profiler. Runs from
@@ -153,10 +155,10 @@ std::vector<AllReduceTime> last_all_reduces(
     const std::vector<TraceEvent>& events);
 
 /// Writes the events of all ranks of `group` to a file for chrome://tracing and
-/// ui.perfetto.dev (Chrome's trace event format). Each rank is a process "rank
-/// 0", "rank 1", ..., with a row for each of its tracks. Ranks of one host
-/// share a clock; between hosts, the times are off by the difference of the
-/// clocks. Collective.
+/// ui.perfetto.dev (Chrome's trace event format). Each rank of `group` is a
+/// process "rank 0", "rank 1", ..., by its rank in `group`, with a row for each
+/// of its tracks. Ranks of one host share a clock; between hosts, the times are
+/// off by the difference of the clocks. Collective.
 ///
 /// @param file  written by rank 0 of the group.
 /// @param group  its ranks take part; null: all ranks. Without a process group

@@ -221,6 +221,15 @@ void DistributedDataParallelBase::update_process_group(
   exchange_ = std::move(exchange);
 }
 
+void DistributedDataParallelBase::clone_(
+    torch::nn::Module& /*other*/,
+    const std::optional<torch::Device>& /*device*/) {
+  TORCH_CHECK(false,
+              "Expected clone() of a module without a DistributedDataParallel "
+              "inside, but got one with it; clone the inner module, then wrap "
+              "it");
+}
+
 /// Passes the group to the SyncBatchNorm layers that have none of their own.
 void DistributedDataParallelBase::share_group(
     const c10::intrusive_ptr<c10d::Backend>& group) {

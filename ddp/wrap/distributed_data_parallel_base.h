@@ -145,6 +145,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   friend class NoSyncGuard;
   struct Pass;
 
+  /// Called by `clone()` of a module that contains the wrapper; always throws.
+  void clone_(torch::nn::Module& other,
+              const std::optional<torch::Device>& device) override;
   void set_precision(const detail::WrappedModule& found);
   void make_reducer(const c10::intrusive_ptr<c10d::Backend>& group,
                     const std::shared_ptr<Exchange>& exchange);

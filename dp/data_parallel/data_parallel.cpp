@@ -223,6 +223,13 @@ const DataParallelOptions& DataParallelBase::options() const {
   return state_->options;
 }
 
+void DataParallelBase::clone_(torch::nn::Module& /*other*/,
+                              const std::optional<torch::Device>& /*device*/) {
+  TORCH_CHECK(false,
+              "Expected clone() of a module without a DataParallel inside, but "
+              "got one with it; clone the inner module, then wrap it");
+}
+
 void DataParallelBase::check_clone(
     const std::optional<torch::Device>& device) const {
   const auto& own = state_->devices;

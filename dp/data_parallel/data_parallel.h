@@ -37,9 +37,9 @@ class DataParallelBase : public torch::nn::Module {
   torch::Device output_device() const;
 
   /// Returns the bytes of state, inputs, results and gradients of each replica,
-  /// one entry per replica. Inputs and results count also if they stay on their
-  /// device. With one device only inputs count, and results of `forward_each`
-  /// never count.
+  /// one entry per replica; empty if `devices()` is empty. Inputs and results
+  /// count also if they stay on their device. With one device only inputs
+  /// count, and results of `forward_each` never count.
   std::vector<ReplicaTraffic> traffic() const;
   /// Resets the counts of `traffic()` to 0.
   void reset_traffic();
@@ -81,6 +81,10 @@ class DataParallelBase : public torch::nn::Module {
   void run_each(detail::ForwardCall& call);
 
  private:
+  /// Called by `clone()` of a module that contains the wrapper; always throws.
+  void clone_(torch::nn::Module& other,
+              const std::optional<torch::Device>& device) override;
+
   std::unique_ptr<detail::DataParallelState> state_;
 };
 
@@ -101,9 +105,17 @@ class DataParallelImpl : public DataParallelBase {
       : DataParallelImpl(holder.ptr(), std::move(options)) {}
 
   /// Splits the arguments, runs the replicas' `forward` and gathers their
-  /// results. With no device or one device, calls the module's own `forward`.
+  /// results. With no device or one device, calls the module's own `forward`. A
+  /// forward that returns a struct without `tensor_fields` does not compile,
+  /// unless the struct is trivially copyable.
   template <typename... Args>
   auto forward(Args&&... args) {
+    using Result = typename Call<Args...>::Result;
+    static_assert(ddp::detail::shows_all_tensors<Result>,
+                  "DataParallel does not see the tensors of this result, and "
+                  "would return those of the first replica: define "
+                  "tensor_fields(const T&) beside a struct T in it, which "
+                  "returns std::tie of its tensors, or call forward_each");
     Call<Args...> call(std::forward<Args>(args)...);
     run(call);
     return call.take_first();
@@ -122,8 +134,9 @@ class DataParallelImpl : public DataParallelBase {
   /// Returns a wrapper with the same options and devices around a clone of the
   /// module. A derived class overrides this function to be cloned.
   /// @throws c10::Error if the module has no `clone()` or if it does not return
-  ///   the module's own type, if `device` is not the first device, or for a
-  ///   derived class that does not override this function.
+  ///   the module's own type, if `device` is not the first device (without
+  ///   devices any device is accepted), or for a derived class that does not
+  ///   override this function.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device =
           std::nullopt) const override {
@@ -134,7 +147,8 @@ class DataParallelImpl : public DataParallelBase {
                 " without");
     check_clone(device);
     auto copy = std::dynamic_pointer_cast<M>(module_->clone(device));
-    TORCH_CHECK(copy != nullptr,
+    const M& own = *module_;
+    TORCH_CHECK(copy != nullptr && typeid(*copy.get()) == typeid(own),
                 "Expected clone() of the wrapped module to be of its type, but "
                 "got another; clone() must be that of the most derived class");
     return std::make_shared<DataParallelImpl>(std::move(copy), options());
@@ -173,12 +187,14 @@ class DataParallelImpl : public DataParallelBase {
 /// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
 /// same kinds of containers. Maps need keys that are integers, enums or
 /// strings; others do not compile. All other values are taken from the first
-/// replica that computes. If the batch has fewer rows than there are devices,
-/// only the first devices compute, or those that `chunk_weights` prefers. The
-/// last devices may also have no rows in larger batches, because equal shares
-/// are those of torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there
-/// is no row or no tensor, only the first device computes. With one device the
-/// module is called directly.
+/// replica that computes, but sizes of vectors, keys of maps and the presence
+/// of optionals must be the same in all parts, also where they hold no tensor.
+/// If the batch has fewer rows than there are devices, only the first devices
+/// compute, or those that `chunk_weights` prefers. The last devices may also
+/// have no rows in larger batches, because equal shares are those of
+/// torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there is no row or
+/// no tensor, only the first device computes. With one device the module is
+/// called directly.
 ///
 /// Replicas: replica 0 is the module itself, so changes that its forward makes
 /// to buffers persist. Batch norm therefore trains on the statistics of the
@@ -192,29 +208,32 @@ class DataParallelImpl : public DataParallelBase {
 /// module (an object behind a pointer, or a tensor that is not registered) is
 /// shared by all replicas, and their threads use it concurrently: do not modify
 /// it in `forward`, or guard it with a lock. The module needs a `clone()`
-/// (torch::nn::Cloneable) or `make_replica`. Cloning restores the states of
-/// LibTorch's default random generators.
+/// (torch::nn::Cloneable) or `make_replica`. The construction of replicas
+/// restores the states of the default generators of the CPU and of the
+/// replica's GPU.
 ///
 /// Threads and streams: the replicas run concurrently, each on a persistent
 /// thread with the caller's grad mode, autocast state and current streams, and
 /// with the replica's device as the current device. With two devices or more, a
 /// forward within a ddp::DistributedDataParallel whose `mixed_precision` has a
 /// param_dtype throws c10::Error. So does a ddp::SyncBatchNorm in training mode
-/// in the replicas if its group has several ranks. CPU replicas draw random
-/// numbers from LibTorch's single CPU generator in an unspecified order; a part
-/// of a CPU replica within ddp::checkpoint_activations must not draw random
-/// numbers. CPU replicas split the caller's intra-op threads among themselves.
-/// Autograd runs the backward pass on one thread per GPU, and on the calling
-/// thread for the CPU. The first device copies the replicas' gradients to
-/// itself and adds them, parameter by parameter. Each copy makes the current
-/// streams of both GPUs wait for each other, as in torch::nn::parallel.
+/// in the replicas if its group has several ranks. Replicas that draw random
+/// numbers on the CPU share LibTorch's single CPU generator, in an unspecified
+/// order; within ddp::checkpoint_activations a replica must not draw random
+/// numbers on the CPU. CPU replicas split the caller's intra-op threads among
+/// themselves. Autograd runs the backward pass on one thread per GPU, and on
+/// the calling thread for the CPU. The first device copies the replicas'
+/// gradients to itself and adds them, parameter by parameter. Each copy makes
+/// the current streams of both GPUs wait for each other, as in
+/// torch::nn::parallel.
 ///
 /// Limits: LibTorch copies between GPUs, with or without NCCL, and no time-out
 /// monitors these copies. A GPU that hangs makes the program hang.
-/// DistributedDataParallel under ddprun has a time-out for this case. The first
-/// device holds the gathered results, all gradients and the optimizer, and all
-/// devices are in one host. `ddp::DistributedDataParallel` has neither limit
-/// and is the better choice for long trainings.
+/// DistributedDataParallel under ddprun has a time-out for this case. The
+/// output device (by default the first one) holds the gathered results, the
+/// first device all gradients and the optimizer, and all devices are in one
+/// host. `ddp::DistributedDataParallel` has neither limit and is the better
+/// choice for long trainings.
 ///
 /// Large results use memory and bandwidth of the first device. To avoid this,
 /// pass the targets to `forward` and return its mean loss. With

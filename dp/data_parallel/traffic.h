@@ -7,7 +7,8 @@
 namespace dp {
 
 /// Bytes transferred between the first device and one replica since the wrapper
-/// was created or since the last `reset_traffic()`.
+/// was created or since the last `reset_traffic()`. Copies that make or remake
+/// a replica are not counted.
 ///
 /// For two replicas on one device, which share its memory, the numbers are the
 /// bytes that would be sent between two devices. Gradients of inputs and

@@ -44,6 +44,31 @@ void check_same(const Tensor& got, const Tensor& expected) {
               got);
 }
 
+TEST_CASE("a mean of halves does not overflow", "[collectives]") {
+  run_ranks(2, [](const Group& group) {
+    const auto large = torch::full({3}, 60000.0, torch::kHalf);
+    check_same(reduce_tensor(large, Reduction::mean, group), large);
+  });
+}
+
+TEST_CASE("what the ranks cannot combine is refused", "[collectives][errors]") {
+  const auto errors_of = [](torch::Dtype dtype, Reduction reduction) {
+    return try_ranks(2, [&](const Group& group) {
+      reduce_tensor(torch::ones({2}, dtype), reduction, group);
+    });
+  };
+  for (const auto& error : errors_of(torch::kBool, Reduction::sum)) {
+    CHECK_THAT(error, Contains("Expected numbers for Reduction::sum, but got"));
+  }
+  CHECK(errors_of(torch::kBool, Reduction::max)[0].empty());
+  for (const auto& error : errors_of(torch::kShort, Reduction::sum)) {
+    CHECK_THAT(error, Contains("a dtype that Gloo can combine, but got Short"));
+  }
+  CHECK(errors_of(torch::kComplexFloat, Reduction::sum)[0].empty());
+  CHECK_THAT(errors_of(torch::kComplexFloat, Reduction::max)[0],
+             Contains("a dtype that Gloo can combine"));
+}
+
 TEST_CASE("a tensor of one rank goes to all", "[collectives]") {
   const int size = GENERATE(1, 2, 3, 4);
   run_ranks(size, [&](const Group& group) {

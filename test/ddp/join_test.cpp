@@ -311,6 +311,22 @@ class Counter : public Joinable {
   std::string name_;
 };
 
+TEST_CASE("a joinable that refuses is heard", "[join][errors]") {
+  struct Refusing : Counter {
+    using Counter::Counter;
+    std::string refuses_join(const JoinOptions& /*options*/) const override {
+      return "needs sums divided by all ranks";
+    }
+  };
+  const auto errors = try_ranks(2, [](const Group& group) {
+    Refusing refusing(group, "a sum");
+    const Join join({refusing});
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("a sum that needs sums divided by all ranks"));
+  }
+}
+
 TEST_CASE("several joinables take turns as they like", "[join]") {
   run_ranks(3, [](const Group& group) {
     const int rank = group->getRank();

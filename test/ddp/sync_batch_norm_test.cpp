@@ -458,6 +458,15 @@ TEST_CASE("a module is converted in place", "[syncbn][convert]") {
                       "affine=true, track_running_stats=true)"));
 }
 
+TEST_CASE("a child of a container that is no element is converted",
+          "[syncbn][convert]") {
+  nn::Sequential net(nn::Linear(4, 4));
+  net->register_module("norm", nn::BatchNorm1d(4));
+  CHECK(convert_sync_batchnorm(*net) == 1);
+  CHECK(net->named_children()["norm"]->as<SyncBatchNormImpl>() != nullptr);
+  CHECK(net->ptr(0)->as<nn::LinearImpl>() != nullptr);
+}
+
 TEST_CASE("a layer that is a member cannot be converted",
           "[syncbn][convert][errors]") {
   nn::Sequential net(nn::BatchNorm1d(4), Member());

@@ -146,6 +146,7 @@ TEST_CASE("containers whose tensors would not be split are refused", "[dp]") {
   STATIC_REQUIRE(HidesTensors<std::multimap<int, Tensor>>::value);
   STATIC_REQUIRE(HidesTensors<std::variant<int, Tensor>>::value);
   STATIC_REQUIRE(HidesTensors<torch::OrderedDict<std::string, Tensor>>::value);
+  STATIC_REQUIRE(HidesTensors<c10::Dict<std::string, Tensor>>::value);
   STATIC_REQUIRE(HidesTensors<std::list<std::vector<Batch>>>::value);
   STATIC_REQUIRE_FALSE(HidesTensors<Tensor>::value);
   STATIC_REQUIRE_FALSE(HidesTensors<Batch>::value);

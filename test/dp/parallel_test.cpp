@@ -203,6 +203,8 @@ TEST_CASE("wrappers do not nest", "[dp][clone][errors]") {
       DataParallel(outer, on_cpus(2)),
       Contains("without a DataParallel inside for 2 devices, but got one: "
                "inner; wrap the whole module once"));
+  CHECK_THROWS_WITH(outer->clone(),
+                    Contains("clone the inner module, then wrap it"));
   DataParallel one(outer, on_cpus(1));
   CHECK(one(torch::randn({4, 1, 8, 8})).size(0) == 4);
 }

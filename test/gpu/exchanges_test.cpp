@@ -15,6 +15,7 @@
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/switch_exchange.h"
@@ -231,6 +232,16 @@ const std::vector<Way>& ways() {
        [](const NcclRank& rank) {
          return std::make_shared<DesyncGuard>(rank.group,
                                               DesyncGuardOptions().every(1));
+       },
+       1.5},
+      {"HookExchange with a tensor of its own",
+       [](const NcclRank& rank) {
+         return std::make_shared<HookExchange>(
+             [group = rank.group](const GradientBucket& bucket) {
+               std::vector<at::Tensor> own{bucket.payload / group->getSize()};
+               group->allreduce(own)->wait();
+               return own[0];
+             });
        },
        1.5},
       {"PowerSGD",

@@ -13,7 +13,9 @@ namespace ddp::detail {
 /// @param factor  one float, on any device.
 /// @returns one float on that device, above 0 if a gradient contained inf or
 ///   NaN; undefined if no parameter has a gradient.
-/// @throws c10::Error for a gradient of float16; nothing is changed then.
+/// @throws c10::Error for a gradient of float16; nothing is changed then. For
+///   another dtype that LibTorch cannot unscale (complex, bfloat16 on a GPU),
+///   gradients of other dtypes may have been changed.
 at::Tensor unscale_gradients(const torch::optim::Optimizer& optimizer,
                              const at::Tensor& factor);
 

@@ -5,18 +5,20 @@
 
 // Progress reports of a rank for `ddprun --hang-timeout SECONDS`. If a rank
 // makes no progress for this time, ddprun names the rank, ends the group and
-// restarts it as after any failure. Includes no LibTorch.
+// restarts it as after any failure. A rank is judged from its first report on,
+// at the latest from `init_process_group()`. Includes no LibTorch.
 namespace ddp {
 
 /// Reports progress of this rank. Call it in long loops that call no function
 /// of ddp. Usual training needs no call: each collective, each forward of a
 /// `DistributedDataParallel`, each completed backward pass, each call of a
 /// `dp::ParameterClient` and each update of a `dp::serve` is a report. From
-/// `init_process_group()` to the end of the first step five times the limit is
-/// allowed, and after `destroy_process_group()` there is no limit. A rank that
-/// waits for other ranks does not count as hung, unless all ranks of its host
-/// are overdue and wait: then the ranks with the fewest collectives count as
-/// hung.
+/// `init_process_group()` until a backward pass of several ranks has completed,
+/// or a second forward (also of an evaluation) or second call of a
+/// `dp::ParameterClient` has begun, five times the limit is allowed, and after
+/// `destroy_process_group()` there is no limit. A rank that waits for other
+/// ranks does not count as hung, unless all ranks of its host are overdue and
+/// wait: then the ranks with the fewest collectives count as hung.
 ///
 /// Takes a few nanoseconds: it writes to memory shared with ddprun. Does
 /// nothing without `ddprun --hang-timeout`. Thread-safe.

@@ -97,15 +97,18 @@ void ProgressFile::wait_on_device() noexcept {
 
 void ProgressFile::note_forward() noexcept {
   if (forwards_.fetch_add(1) + 1 == 2) {
-    put_limit();
+    end_first_step();
   }
   beat();
 }
 
 void ProgressFile::note_pass() noexcept {
-  const uint64_t passes = passes_.fetch_add(1) + 1;
-  put(kPass, kNumber, passes);
-  if (passes == 1) {
+  put(kPass, kNumber, passes_.fetch_add(1) + 1);
+  end_first_step();
+}
+
+void ProgressFile::end_first_step() noexcept {
+  if (is_first_step_.exchange(false)) {
     put_limit();
   }
 }
@@ -129,6 +132,8 @@ void ProgressFile::retire() noexcept {
 
 void ProgressFile::begin() noexcept {
   is_retired_ = false;
+  is_first_step_ = true;
+  forwards_ = 0;
   put_limit();
   beat();
 }
@@ -138,7 +143,7 @@ void ProgressFile::put_limit() noexcept {
   if (limit.count() > 0) {
     put(kLimit, kLimitWidth, static_cast<uint64_t>(limit.count()));
   } else {
-    put(kLimit, kLimitWidth, passes_ == 0 && forwards_ < 2 ? "5x" : "");
+    put(kLimit, kLimitWidth, is_first_step_ ? "5x" : "");
   }
 }
 

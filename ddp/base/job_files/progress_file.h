@@ -31,7 +31,8 @@ class ProgressFile {
   /// From now on `waits` stays set, because device work may wait for other
   /// ranks at any time without the host seeing it.
   void wait_on_device() noexcept;
-  /// Counts a step. From the second step on the limit is --hang-timeout.
+  /// Counts a step. The second one since `begin` ends the first step, from
+  /// which on the limit is --hang-timeout.
   void note_forward() noexcept;
   /// Counts a completed backward pass, which also ends the first step.
   void note_pass() noexcept;
@@ -41,7 +42,7 @@ class ProgressFile {
   void set_limit(std::chrono::seconds limit) noexcept;
   std::chrono::seconds limit() const noexcept { return limit_.load(); }
   /// `retire` removes the limit after the job was left; `begin` restores it for
-  /// the next job.
+  /// the next job, with the time for a first step.
   void retire() noexcept;
   void begin() noexcept;
 
@@ -49,13 +50,15 @@ class ProgressFile {
   void put(size_t column, size_t width, uint64_t number) noexcept;
   void put(size_t column, size_t width, std::string_view text) noexcept;
   void put_limit() noexcept;
+  void end_first_step() noexcept;
 
   char* line_ = nullptr;
   std::atomic<bool> is_on_device_{false};
   std::atomic<bool> is_retired_{false};
   std::atomic<uint64_t> beats_{0};
   std::atomic<uint64_t> collectives_{0};
-  std::atomic<uint64_t> forwards_{0};
+  std::atomic<bool> is_first_step_{true};
+  std::atomic<uint64_t> forwards_{0};  // since begin
   std::atomic<uint64_t> passes_{0};
   std::atomic<std::chrono::seconds> limit_{std::chrono::seconds(0)};
 };

@@ -61,6 +61,10 @@ std::function<void()> read_averager(ModelAverager& averager,
                                     const c10::IValue& saved) {
   const DictReader dict(saved, "averager");
   if (!dict.has(kStep)) {
+    TORCH_CHECK(
+        averager.outer_optimizer() == nullptr,
+        "expected the state of an averager with an outer optimizer, but "
+        "got none; load the model alone, then make the averager");
     TORCH_WARN(
         "Expected an averager's steps in the file, but got none; it begins "
         "with step 0");

@@ -170,8 +170,8 @@ std::string disagreement_error(const std::string& when,
 
 std::string unfinished_error(const std::string& departure) {
   return "Expected the last backward pass to have ended on the GPU before "
-         "ddp::destroy_process_group(), but another rank is gone" +
-         departure +
+         "ddp::destroy_process_group(), but another rank " +
+         (departure.empty() ? "has not come in time" : "is gone" + departure) +
          ". The gradients of that pass are incomplete: start again from a "
          "checkpoint";
 }

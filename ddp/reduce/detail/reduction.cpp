@@ -334,10 +334,9 @@ void Reduction::agree_on_plan() {
     std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
   }
   std::vector<at::Tensor> shared{numbers.to(parameter(0).device())};
-  wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
-  numbers = shared[0].cpu();
-  // If the group was aborted, the wait ends and the numbers are garbage.
-  check_whole(*group_, "broadcast of the bucket plan");
+  const char* what = "broadcast of the bucket plan";
+  wait(group_->broadcast(shared), *group_, what);
+  numbers = copy_result(shared[0], c10::kCPU, *group_, what);
   buckets_.move_to(plan_of(
       {numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())},
       buckets_.size()));

@@ -174,6 +174,26 @@ TEST_CASE("A folder without a sound checkpoint is an error",
   CHECK(training.step() == 2);
 }
 
+TEST_CASE("A checkpoint that can be read again is kept",
+          "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Training training;
+  CheckpointFolder checkpoints(folder.path());
+  save_steps(checkpoints, training, {1, 2});
+  const auto contents =
+      std::pair(read_file(file_of(folder, 1)), read_file(file_of(folder, 2)));
+  cut_off(file_of(folder, 1));
+  cut_off(file_of(folder, 2));
+  CHECK_THROWS(checkpoints.load(training.checkpoint));
+  write_file(file_of(folder, 1), contents.first);
+  write_file(file_of(folder, 2), contents.second);
+  CHECK(checkpoints.load(training.checkpoint));
+  CHECK(training.step() == 2);
+  save_steps(checkpoints, training, {3});
+  CHECK(ddp::test::files_in(folder.path()) ==
+        Names{file_of(folder, 1), file_of(folder, 2), file_of(folder, 3)});
+}
+
 TEST_CASE("A sound checkpoint that does not fit is no reason to go back",
           "[checkpoint_folder]") {
   const TemporaryFolder folder;

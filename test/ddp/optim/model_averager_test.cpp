@@ -296,6 +296,42 @@ TEST_CASE("outer parameters of other shapes are not loaded",
   }
 }
 
+TEST_CASE("a momentum that a file does not have is dropped",
+          "[averager][optim]") {
+  const auto weight = leaf(1);
+  ModelAverager outer(
+      Every(1).outer(torch::optim::SGDOptions(0.7).momentum(0.9)), {weight});
+  torch::serialize::OutputArchive before;
+  outer.save(before);
+  std::stringstream file;
+  before.save_to(file);
+  outer.average_parameters({weight});
+  REQUIRE(outer.outer_optimizer()->state().size() == 1);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  outer.load(archive);
+  CHECK(outer.outer_optimizer()->state().empty());
+}
+
+TEST_CASE("parameters that a wrapper ignores are not averaged", "[averager]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 2);
+    const auto options = DistributedDataParallelOptions().process_group(group);
+    DistributedDataParallel model(
+        net,
+        DistributedDataParallelOptions(options).params_and_buffers_to_ignore(
+            {"bias"}));
+    {
+      const torch::NoGradGuard no_grad;
+      net->bias.fill_(group->getRank());
+      net->weight.fill_(group->getRank());
+    }
+    ModelAverager(Every(1, group)).average_parameters(model->parameters());
+    TORCH_CHECK(net->weight.eq(0.5).all().item<bool>(), net->weight);
+    TORCH_CHECK(net->bias.eq(group->getRank()).all().item<bool>(), net->bias);
+  });
+}
+
 TEST_CASE("a resumed optimizer averages in the same steps",
           "[averager][optim]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
@@ -330,6 +366,16 @@ TEST_CASE("a resumed optimizer averages in the same steps",
   torch::save(alone, plain);
   torch::load(*second, plain);
   CHECK(second->averager()->steps() == 0);
+  PostLocalSGDOptimizer<FusedAdamW> with_outer(
+      std::make_shared<ModelAverager>(
+          Every(3, group).outer(torch::optim::SGDOptions(0.7)),
+          std::vector<Tensor>{weight}),
+      std::vector<Tensor>{weight},
+      torch::optim::AdamWOptions(0.1));
+  plain.clear();
+  plain.seekg(0);
+  CHECK_THROWS_WITH(torch::load(with_outer, plain),
+                    Contains("load the model alone, then make the averager"));
   CHECK_THROWS_WITH(PostLocalSGDOptimizer<torch::optim::SGD>(
                         nullptr, std::vector<Tensor>{weight}, 0.1),
                     Contains("an averager for PostLocalSGDOptimizer"));
@@ -475,6 +521,8 @@ TEST_CASE("an outer optimizer that makes no sense is refused",
   ModelAverager outer(Every(1).outer(sgd), {weight});
   CHECK_THROWS_WITH(outer.average_parameters({weight, leaf(2)}),
                     Contains("the 1 parameters that the outer optimizer"));
+  CHECK_THROWS_WITH(outer.average_parameters({leaf(1)}),
+                    Contains("in the same order"));
 }
 
 }  // namespace model_averager_test
