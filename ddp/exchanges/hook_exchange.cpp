@@ -105,7 +105,8 @@ class HookResultReader {
                 text(tensor));
     if (!tensor.is_same(payload)) {
       payload.copy_(tensor);
-      detail::keep_until_read(tensor);  // a hook on another stream may have made it
+      // A hook on another stream may have made it.
+      detail::keep_until_read(tensor);
     }
   }
 

@@ -10,7 +10,8 @@ import subprocess
 
 from tables import median_interval, print_table
 
-HOSTS = (10, 100, 1000)
+HOSTS = (10, 30, 100, 300, 1000)
+EVENTS = {0: "all hosts meet", 5: "one host is replaced"}  # by column
 TIMEOUT = 300
 
 
@@ -18,6 +19,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--csv", metavar="FILE",
+                        help="each round's times, for scripts/plot")
     arguments = parser.parse_args()
     rounds = {hosts: [] for hosts in HOSTS}
     for _ in range(arguments.rounds):
@@ -26,6 +29,14 @@ def main():
                 [f"{arguments.build}/bench_hosts", str(hosts)], check=True,
                 stdout=subprocess.PIPE, text=True, timeout=TIMEOUT).stdout
             rounds[hosts].append([float(number) for number in text.split()])
+
+    if arguments.csv:
+        with open(arguments.csv, "w") as file:
+            file.write("hosts,event,ms\n")
+            for hosts, found in rounds.items():
+                for numbers in found:
+                    for column, event in EVENTS.items():
+                        file.write(f"{hosts},{event},{numbers[column]}\n")
 
     def cells(column, form="{:.1f} [{:.1f}, {:.1f}]"):
         return [form.format(*median_interval(

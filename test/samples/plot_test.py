@@ -16,6 +16,7 @@ PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
                     "scripts", "plot")
 HEADER = "update,worker,staleness,loss\n"
 SIZES = "gigabits,arm,ms\n"
+HOSTS = "hosts,event,ms\n"
 COSTS = "way,device,state,sent,received,memory_parameters,memory_results\n"
 
 
@@ -141,6 +142,16 @@ class Numbers(PlotTest):
         for text in SIZES, SIZES + "3,cap25,6\n":
             with self.assertRaises(ValueError):
                 load().read_sizes(self.write("links.csv", text))
+
+    def test_hosts(self):
+        path = self.write("hosts.csv", HOSTS + "10,meet,1\n10,leave,2\n"
+                          "30,meet,3\n10,meet,4\n")
+        self.assertTrue(load().has_hosts(path))
+        self.assertEqual(load().read_hosts(path),
+                         {"meet": {10: [1, 4], 30: [3]}, "leave": {10: [2]}})
+        self.assertFalse(load().has_hosts(self.write("a.csv", HEADER)))
+        with self.assertRaises(ValueError):
+            load().read_hosts(self.write("hosts.csv", HOSTS))
 
     def test_step(self):
         # The step of median length after the first is the fourth: 78 to 87.
@@ -278,6 +289,18 @@ class Pictures(PlotTest):
             svg = file.read()
         self.assertIn("<!-- 3 Gbit/s -->", svg)
         self.assertIn("<!-- MiB of a bucket -->", svg)
+
+    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    def test_hosts(self):
+        hosts = self.write("hosts.csv", HOSTS + "".join(
+            f"{count},all meet,{count + i}\n" for count in (10, 100)
+            for i in range(3)))
+        result = self.plot(python_with_matplotlib(), hosts)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(os.path.join(self.folder, "out.svg")) as file:
+            svg = file.read()
+        self.assertIn("<!-- all meet -->", svg)
+        self.assertIn("<!-- 100 -->", svg)
 
     @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
     def test_steps(self):
