@@ -17,12 +17,13 @@ at::Tensor to_bytes(const std::string& text, int64_t size) {
   return bytes;
 }
 
+/// @param bytes  on the host.
 std::string to_text(const at::Tensor& bytes, int64_t size) {
-  const auto host = bytes.cpu();
-  const auto* data = host.const_data_ptr<uint8_t>();
+  const auto* data = bytes.const_data_ptr<uint8_t>();
   return {data, data + size};
 }
 
+/// Returns the ranks' tensors on the host.
 std::vector<at::Tensor> all_gather(c10d::Backend& group,
                                    const at::Tensor& mine) {
   std::vector<at::Tensor> inputs{mine};
@@ -31,7 +32,19 @@ std::vector<at::Tensor> all_gather(c10d::Backend& group,
     outputs[0].push_back(at::empty_like(mine));
   }
   wait(group.allgather(outputs, inputs), group, "all-gather");
+  for (auto& output : outputs[0]) {
+    output = copy_result(output, c10::kCPU, group, "all-gather");
+  }
   return outputs[0];
+}
+
+/// Broadcasts a tensor of one rank, and returns it on the host.
+at::Tensor broadcast(c10d::Backend& group, const at::Tensor& mine, int from) {
+  c10d::BroadcastOptions options;
+  options.rootRank = from;
+  std::vector<at::Tensor> shared{mine};
+  wait(group.broadcast(shared, options), group, "broadcast");
+  return copy_result(shared[0], c10::kCPU, group, "broadcast");
 }
 
 }  // namespace
@@ -45,8 +58,6 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
        all_gather(group, at::full({1}, length, at::kLong).to(device))) {
     lengths.push_back(peer.item<int64_t>());
   }
-  // An abort ends the host's wait without an error and leaves garbage.
-  check_whole(group, "all-gather");
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<std::string> texts(lengths.size());
   if (longest == 0) {
@@ -56,7 +67,6 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     texts[rank] = to_text(gathered[rank], lengths[rank]);
   }
-  check_whole(group, "all-gather");
   return texts;
 }
 
@@ -65,8 +75,7 @@ bool are_texts_equal(c10d::Backend& group,
                      const std::string& mine) {
   const auto digest = c10::sha1(" " + mine).str();  // sha1("") is empty
   const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
-  const auto gathered = at::stack(all_gather(group, own.to(device))).cpu();
-  check_whole(group, "all-gather");
+  const auto gathered = at::stack(all_gather(group, own.to(device)));
   return at::equal(gathered, own.expand_as(gathered));
 }
 
@@ -74,24 +83,15 @@ std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
                            const std::string& text,
                            int from) {
-  c10d::BroadcastOptions options;
-  options.rootRank = from;
-  std::vector<at::Tensor> length{
-      at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device)};
-  wait(group.broadcast(length, options), group, "broadcast");
-  const auto size = length[0].item<int64_t>();
-  check_whole(group, "broadcast");
+  const auto length =
+      at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device);
+  const auto size = broadcast(group, length, from).item<int64_t>();
   if (size == 0) {
     return "";
   }
-  std::vector<at::Tensor> bytes{(group.getRank() == from
-                                     ? to_bytes(text, size)
-                                     : at::zeros({size}, at::kByte))
-                                    .to(device)};
-  wait(group.broadcast(bytes, options), group, "broadcast");
-  auto received = to_text(bytes[0], size);
-  check_whole(group, "broadcast");
-  return received;
+  const auto bytes = group.getRank() == from ? to_bytes(text, size)
+                                             : at::zeros({size}, at::kByte);
+  return to_text(broadcast(group, bytes.to(device), from), size);
 }
 
 std::vector<std::string> fields_of(const std::string& message) {
