@@ -64,7 +64,14 @@ void CodedExchange::finish(const GradientBucket& given) {
   auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
   detail::wait(
       group_->_allgather_base(all, mine), *group_, "all-gather of " + name);
-  parts(given.payload).copy_(code_->decode(all));
+  const auto sums = code_->decode(all);
+  const auto payload = parts(given.payload);
+  TORCH_CHECK(sums.sizes().equals(payload.sizes()),
+              "Expected a code that decodes rows of shape ",
+              payload.sizes(),
+              ", but got ",
+              sums.sizes());
+  payload.copy_(sums);
 }
 
 }  // namespace ddp

@@ -191,19 +191,12 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-/// Steps this rank's part and broadcasts. An error in one rank's part aborts
-/// the group, since the other ranks would wait in the broadcasts. The checks
-/// before it fail alike on all ranks and leave the group usable.
-void ZeroRedundancyOptimizer::step_with_peers() {
-  if (group_) {
-    detail::check_shared(param_groups_);
-  }
-  detail::check_gradients(pieces_);
+/// Calls `function`. If it throws, the group is aborted, because the other
+/// ranks would wait for this rank in a broadcast.
+template <class Function>
+void ZeroRedundancyOptimizer::abort_on_error(const Function& function) const {
   try {
-    detail::update_shards(pieces_);
-    copy_options(param_groups_, local_->param_groups());
-    const detail::ShardGradients gradients(pieces_, rank());
-    local_->step();
+    function();
   } catch (...) {
     if (group_) {
       detail::abort_and_announce(*group_,
@@ -211,6 +204,19 @@ void ZeroRedundancyOptimizer::step_with_peers() {
     }
     throw;
   }
+}
+
+void ZeroRedundancyOptimizer::step_with_peers() {
+  abort_on_error([&] {
+    if (group_) {
+      detail::check_shared(param_groups_);
+    }
+    detail::check_gradients(pieces_);
+    detail::update_shards(pieces_);
+    copy_options(param_groups_, local_->param_groups());
+    const detail::ShardGradients gradients(pieces_, rank());
+    local_->step();
+  });
   if (group_) {
     detail::broadcast_from_owners(*group_, messages_);
   }
@@ -241,6 +247,13 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
               " to consolidate on, but got ",
               to);
   check_groups();
+  std::unique_ptr<Optimizer> whole;
+  abort_on_error([&] { whole = gather_state(to); });
+  return whole;
+}
+
+/// Returns the whole state on rank `to`, null on the others.
+std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::gather_state(int to) const {
   auto whole = rank() == to ? make_whole() : nullptr;
   if (whole) {
     whole->state().clear();  // Adagrad's constructor creates state

@@ -155,13 +155,11 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @param closure  called once, on every rank.
   /// @returns the closure's loss; undefined without a closure.
   /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
-  ///   gradient; with ZeroPartition::bucket a parameter whose dtype or device
-  ///   has changed since its group was added); a group of `init_process_group`
-  ///   or `new_group` is then aborted, so that the other ranks fail at once,
-  ///   with NCCL in their next collective. An exception of the closure aborts
-  ///   nothing: the other ranks wait. With ZeroPartition::bucket a sparse
-  ///   gradient of all ranks throws on every rank, and the group stays usable;
-  ///   if one rank alone has it, the other ranks wait.
+  ///   gradient; with ZeroPartition::bucket any sparse gradient, or a parameter
+  ///   whose dtype or device has changed since its group was added); a group of
+  ///   `init_process_group` or `new_group` is then aborted, so that the other
+  ///   ranks fail at once, with NCCL in their next collective. An exception of
+  ///   the closure aborts nothing: the other ranks wait.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Adds a group. Replaces LibTorch's function of this name; call it on every
@@ -178,7 +176,9 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   that the factory makes, with its state on the CPU; save it, for example
   ///   with `torch::save`.
   /// @throws c10::Error if `to` is no rank of the group; on rank `to` if the
-  ///   optimizer's `save` does not write its state.
+  ///   optimizer's `save` does not write its state. If the optimizer's `save`
+  ///   or the factory throws, or the state was not written, the group is
+  ///   aborted as in `step`.
   std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
 
   /// Creates an optimizer over all parameters with the options of the present
@@ -225,7 +225,10 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   void end_join(int /*source*/) override {}
 
  private:
+  template <class Function>
+  void abort_on_error(const Function& function) const;
   void step_with_peers();
+  std::unique_ptr<torch::optim::Optimizer> gather_state(int to) const;
   std::unique_ptr<torch::optim::Optimizer> make_again(
       const Groups& groups) const;
   int rank() const;

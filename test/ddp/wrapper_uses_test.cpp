@@ -153,7 +153,7 @@ struct ManyImpl : torch::nn::Module {
   Tensor weight;
 };
 struct ConstImpl : ManyImpl {
-  const Tensor& forward(const Tensor& x) const {
+  const Tensor& forward(const Tensor& x) const noexcept {
     result = weight * x;
     return result;
   }

@@ -52,22 +52,15 @@ std::optional<int64_t> optional_integer(const DictReader& saved,
                               : std::nullopt;
 }
 
-/// Returns this rank's random states. std::nullopt if there are none, they are
-/// for another number of ranks, or a Python program saved other data under this
-/// name.
+/// Returns this rank's random states; std::nullopt if there are none or they
+/// are for another number of ranks.
 std::optional<IValue> find_rng(const DictReader& saved,
                                size_t rank,
                                size_t world_size) {
-  if (!saved.has("rng") || !saved.get("rng").isList()) {
-    return std::nullopt;
-  }
-  const auto states = saved.list("rng");
-  const bool are_ours =
-      std::all_of(states.begin(), states.end(), [](const IValue& state) {
-        return state.isGenericDict();
-      });
-  return are_ours && states.size() == world_size ? std::optional(states[rank])
-                                                 : std::nullopt;
+  const auto states =
+      saved.has_value("rng") ? saved.list("rng") : std::vector<IValue>();
+  return states.size() == world_size ? std::optional(states[rank])
+                                     : std::nullopt;
 }
 
 }  // namespace
@@ -154,7 +147,10 @@ CheckpointUpdate check(const IValue& file,
       return entry.check(value, {rank, world_size});
     }));
   }
-  if (const auto rng = find_rng(saved, rank, world_size)) {
+  // Without a version, a Python program wrote the file, and "rng" has its
+  // meaning.
+  const auto rng = version ? find_rng(saved, rank, world_size) : std::nullopt;
+  if (rng) {
     check_rng(*rng, gpus_of_parts(parts));
     update.apply.emplace_back(
         [rng = *rng, gpus = gpus_of_parts(parts)] { restore_rng(rng, gpus); });

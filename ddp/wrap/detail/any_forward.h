@@ -15,19 +15,15 @@ struct AnyModuleHolder;
 
 namespace ddp::detail {
 
-/// `R(Args...)` of a member function; void for any other type.
-template <typename Member>
-struct FunctionOf {
-  using type = void;
+template <typename Function>
+struct FunctionType {
+  using type = Function;
 };
+/// Returns the function type of a member function, which may be noexcept.
 template <typename R, typename M, typename... Args>
-struct FunctionOf<R (M::*)(Args...)> {
-  using type = R(Args...);
-};
+FunctionType<R(Args...)> function_type(R (M::*)(Args...));
 template <typename R, typename M, typename... Args>
-struct FunctionOf<R (M::*)(Args...) const> {
-  using type = R(Args...);
-};
+FunctionType<R(Args...)> function_type(R (M::*)(Args...) const);
 
 /// The type of a module's `forward` as a function type; void if `forward` is
 /// overloaded or a template.
@@ -36,8 +32,8 @@ struct ForwardSignature {
   using type = void;
 };
 template <typename M>
-struct ForwardSignature<M, std::void_t<decltype(&M::forward)>>
-    : FunctionOf<decltype(&M::forward)> {};
+struct ForwardSignature<M, std::void_t<decltype(function_type(&M::forward))>>
+    : decltype(function_type(&M::forward)) {};
 /// Sequential's `forward` is a template with this default type.
 template <>
 struct ForwardSignature<torch::nn::SequentialImpl> {

@@ -583,8 +583,12 @@ TEST_CASE("Random states of another kind are left alone", "[checkpoint]") {
   file.insert("model", ddp::detail::to_value(ddp::state_dict(*net)));
   auto list = ddp::detail::new_list();
   list.toList().push_back(torch::get_num_threads());
-  for (const c10::IValue& rng :
-       {c10::IValue(torch::ones({5}, torch::kByte)), list, c10::IValue()}) {
+  auto dicts = ddp::detail::new_list();
+  dicts.toList().push_back(ddp::detail::new_dict());
+  for (const c10::IValue& rng : {c10::IValue(torch::ones({5}, torch::kByte)),
+                                 list,
+                                 dicts,
+                                 c10::IValue()}) {
     file.insert_or_assign("rng", rng);
     ddp::detail::write_torch_file(path, file);
     torch::manual_seed(5);

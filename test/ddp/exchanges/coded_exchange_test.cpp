@@ -276,6 +276,28 @@ TEST_CASE("codes that make no sense are refused", "[coded][errors]") {
       Contains("Expected dense gradients") && Contains("parameter table"));
 }
 
+/// Decodes the mean of each row.
+class MeanOfRow : public NarrowCode {
+ public:
+  MeanOfRow() : NarrowCode(torch::kBFloat16) {}
+  Tensor decode(const Tensor& code) const override {
+    return NarrowCode::decode(code).mean(1, /*keepdim=*/true);
+  }
+};
+
+TEST_CASE("a code that decodes another shape is refused",
+          "[exchange][coded][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    auto weight = leaf({6});
+    Reducer reducer(
+        {{"w", weight}}, group, coded(group, std::make_shared<MeanOfRow>()));
+    backward(reducer, weight.sum());
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("rows of shape [2, 3], but got [2, 1]"));
+  }
+}
+
 TEST_CASE("a missing gradient is told beside a code",
           "[exchange][coded][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
