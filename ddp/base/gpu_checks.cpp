@@ -29,17 +29,15 @@ int count_files(const std::string& folder, const Predicate& is_counted) {
   return count;
 }
 
-/// Checks only the first entry: CUDA ignores all entries from the first one
-/// that is no GPU.
-bool names_a_gpu(std::string_view visible) {
-  const auto begins_with = [visible](std::string_view prefix) {
-    return visible.substr(0, prefix.size()) == prefix;
+}  // namespace
+
+bool names_a_gpu(std::string_view entry) {
+  const auto begins_with = [entry](std::string_view prefix) {
+    return entry.substr(0, prefix.size()) == prefix;
   };
   return begins_with("GPU-") || begins_with("MIG-") ||
-         (!visible.empty() && visible[0] >= '0' && visible[0] <= '9');
+         (!entry.empty() && entry[0] >= '0' && entry[0] <= '9');
 }
-
-}  // namespace
 
 bool is_gpu_file(std::string_view file_name) {
   constexpr std::string_view kPrefix = "nvidia";

@@ -19,13 +19,18 @@ int count_gpu_files(const std::string& folder = "/dev");
 /// GPUs.
 int count_allowed_gpu_files(const std::string& folder = "/dev");
 
+/// Pure: whether an entry of CUDA_VISIBLE_DEVICES can be a GPU. CUDA ignores
+/// all entries from the first one that cannot (empty, "-1", Slurm's
+/// "NoDevFiles").
+bool names_a_gpu(std::string_view entry);
+
 /// Pure: returns an error if training on the CPU is probably a mistake, or "".
 /// The error is that the host has GPUs that LibTorch does not see although
 /// CUDA_VISIBLE_DEVICES does not hide them.
 ///
 /// @param files  result of count_allowed_gpu_files().
 /// @param visible  CUDA_VISIBLE_DEVICES, or null if it is not set. All GPUs are
-///   hidden if its first entry is no GPU (empty, "-1", Slurm's "NoDevFiles").
+///   hidden if its first entry is no GPU.
 /// @param reason  why LibTorch sees no GPU.
 std::string unseen_gpus_problem(int files,
                                 const char* visible,

@@ -8,6 +8,9 @@ namespace launcher {
 
 Findings diagnose(const MachineFacts& machine, const JobShape& job) {
   Findings all;
+  if (!job.refusal.empty()) {
+    all.push_back(failing("job", job.refusal));
+  }
   for (const auto part :
        {diagnose_gpus, diagnose_libraries, diagnose_network, diagnose_system}) {
     Findings some = part(machine, job);

@@ -10,28 +10,32 @@
 #include "launcher/doctor/probe_system.h"
 #include "launcher/machine/affinity.h"
 #include "launcher/net/address.h"
+#include "launcher/plan/devices.h"
 
 namespace launcher {
 namespace {
 
-/// Sets CUDA_VISIBLE_DEVICES to the GPUs of --gpus, as for a job.
-void show_gpus(const std::vector<std::string>& ids, Environment& environment) {
-  std::string& visible = environment["CUDA_VISIBLE_DEVICES"];
-  visible.clear();
-  for (const std::string& id : ids) {
-    visible += (visible.empty() ? "" : ",") + id;
+/// Shows the workers the GPUs of --gpus and counts the workers, both as for a
+/// job. `refusal` is the error with which a job would end.
+JobShape shape_of_job(const LaunchOptions& options,
+                      const HostInfo& host,
+                      MachineFacts& machine) {
+  JobShape job{.hosts = host_count(options.rendezvous),
+               .host_rank = host_rank(options.rendezvous)};
+  const Environment environment = machine.environment;
+  try {
+    if (const auto gpus = chosen_gpus(options, host, environment)) {
+      machine.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
+    }
+    if (options.worker_count || options.gpus) {
+      job.workers = choose_worker_count(options, host, environment);
+      return job;
+    }
+  } catch (const LaunchError& error) {
+    job.refusal = error.what();
   }
-}
-
-int worker_count_of(const LaunchOptions& options, const MachineFacts& machine) {
-  using Kind = WorkerCount::Kind;
-  if (options.worker_count && options.worker_count->kind == Kind::number) {
-    return options.worker_count->number;
-  }
-  if (options.worker_count && options.worker_count->kind == Kind::cpu) {
-    return machine.system.cpu_count;
-  }
-  return usual_worker_count(machine);
+  job.workers = usual_worker_count(machine);
+  return job;
 }
 
 /// Returns the address that the user chose for this host's ranks; empty: none.
@@ -89,15 +93,13 @@ Diagnosis examine(const DoctorOptions& options,
   host.topology = read_topology(usable_cpus());
   MachineFacts machine;
   machine.environment = environment;
-  if (options.job.gpus) {
-    show_gpus(*options.job.gpus, machine.environment);
-  }
   machine.gpu = probe_gpus(host.gpu_count);
+  if (!machine.gpu.gpus.empty()) {
+    host.gpu_count = static_cast<int>(machine.gpu.gpus.size());
+  }
   machine.network = probe_network(host.name, rendezvous_endpoint(options.job));
   machine.system = probe_system(host, environment);
-  const JobShape job{.workers = worker_count_of(options.job, machine),
-                     .hosts = host_count(options.job.rendezvous),
-                     .host_rank = host_rank(options.job.rendezvous)};
+  const JobShape job = shape_of_job(options.job, host, machine);
   // First, because the other hosts wait for this one.
   machine.hosts = look_at_hosts(options.job, machine, tell);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);

@@ -112,6 +112,7 @@ struct JobShape {
   int workers = 1;  ///< on this host
   int hosts = 1;
   std::optional<int> host_rank{};  ///< if it is fixed
+  std::string refusal{};  ///< why ddprun would not start the job; empty: none
 };
 
 }  // namespace launcher

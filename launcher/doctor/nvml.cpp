@@ -16,6 +16,7 @@ namespace {
 // Parts of nvml.h from the CUDA Toolkit; its ABI is stable.
 using Device = void*;
 using Return = int;  // 0: success
+constexpr Return kNoPermission = 4;
 
 struct PciInfo {
   char old_bus_id[16];
@@ -199,6 +200,9 @@ void read_all(const Nvml& nvml, GpuFacts& facts) {
     Device device = nullptr;
     const Return result =
         nvml.call("nvmlDeviceGetHandleByIndex_v2", index, &device);
+    if (result == kNoPermission) {
+      continue;  // a GPU of another job, which the cgroup hides
+    }
     if (result != 0) {
       facts.nvml_error =
           "GPU " + std::to_string(index) + ": " + nvml.error_text(result);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "ddp/base/text/number.h"
 #include "launcher/base/text_file.h"
@@ -32,34 +33,32 @@ std::optional<int64_t> bytes_in(const std::string& path) {
   return ddp::detail::parse_number<int64_t>(text.substr(0, text.find('\n')));
 }
 
-void limit_memory(SystemFacts& facts,
-                  std::optional<int64_t> limit,
-                  std::optional<int64_t> used) {
-  if (!limit || *limit >= facts.memory_bytes) {
-    return;
-  }
-  facts.memory_bytes = *limit;
-  facts.free_memory_bytes = std::min(
-      facts.free_memory_bytes, std::max<int64_t>(0, *limit - used.value_or(0)));
-  facts.is_memory_of_cgroup = true;
-}
-
 void read_memory(SystemFacts& facts) {
   const std::string text = read_text("/proc/meminfo");
   facts.memory_bytes = meminfo_bytes(text, "MemTotal");
   facts.free_memory_bytes = meminfo_bytes(text, "MemAvailable");
-  // The limits of all ancestors apply.
-  std::string folder = own_cgroup_folder().value_or("");
-  while (folder.size() > 1) {
-    limit_memory(facts,
-                 bytes_in(folder + "/memory.max"),
-                 bytes_in(folder + "/memory.current"));
-    folder.resize(folder.rfind('/'));
+  const int64_t of_machine = facts.memory_bytes;
+  const auto limit_by = [&](const std::string& folder,
+                            const char* limit_file,
+                            const char* usage_file) {
+    const auto limit = bytes_in(folder + limit_file);
+    const auto used = bytes_in(folder + usage_file);
+    if (!limit || !used || *limit >= of_machine) {
+      return;
+    }
+    const int64_t cached = file_bytes(read_text(folder + "/memory.stat"));
+    facts.memory_bytes = std::min(facts.memory_bytes, *limit);
+    facts.free_memory_bytes =
+        std::min(facts.free_memory_bytes,
+                 std::clamp<int64_t>(*limit - *used + cached, 0, *limit));
+    facts.is_memory_of_cgroup = true;
+  };
+  for (const std::string& folder : limiting_cgroup_folders()) {
+    limit_by(folder, "/memory.max", "/memory.current");
   }
-  const std::string old = "/sys/fs/cgroup/memory/memory.";  // version 1
-  limit_memory(facts,
-               bytes_in(old + "limit_in_bytes"),
-               bytes_in(old + "usage_in_bytes"));
+  for (const std::string& folder : limiting_cgroup_folders("memory")) {
+    limit_by(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes");
+  }
 }
 
 /// Returns why no file can be created; empty if it is possible.
@@ -86,6 +85,21 @@ int64_t meminfo_bytes(std::string_view text, std::string_view name) {
   return 1024 *
          ddp::detail::parse_number<int64_t>(number.substr(0, number.find(' ')))
              .value_or(0);
+}
+
+int64_t file_bytes(std::string_view memory_stat) {
+  std::istringstream lines{std::string(memory_stat)};
+  int64_t own = 0;
+  int64_t total = 0;  // version 1: with the cgroups below
+  std::string name;
+  for (int64_t bytes = 0; lines >> name >> bytes;) {
+    if (name == "inactive_file" || name == "active_file") {
+      own += bytes;
+    } else if (name == "total_inactive_file" || name == "total_active_file") {
+      total += bytes;
+    }
+  }
+  return std::max(own, total);
 }
 
 SystemFacts probe_system(const HostInfo& host, const Environment& environment) {

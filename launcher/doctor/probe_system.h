@@ -15,4 +15,9 @@ SystemFacts probe_system(const HostInfo& host, const Environment& environment);
 /// /proc/meminfo; 0 if there is none. Pure function.
 int64_t meminfo_bytes(std::string_view text, std::string_view name);
 
+/// Returns the bytes of files in the memory of a cgroup and of those below it,
+/// from the text of its memory.stat. The kernel frees them for a program that
+/// needs memory. Pure function.
+int64_t file_bytes(std::string_view memory_stat);
+
 }  // namespace launcher

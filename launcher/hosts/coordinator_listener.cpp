@@ -100,8 +100,9 @@ Listeners listen_on_free_port(const std::string& host) {
     }
   }
   throw LaunchError(kExitFailure,
-                    "cannot listen for the other hosts at " + host +
-                        "; check --local-addr and the network");
+                    "cannot listen for the other hosts at " + host + " (" +
+                        std::strerror(errno) +
+                        "); check --local-addr and the network");
 }
 
 bool are_on_loopback(const std::vector<Fd>& listeners) {

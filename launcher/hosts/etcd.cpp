@@ -11,6 +11,7 @@
 #include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
+#include "launcher/net/connection.h"
 #include "launcher/net/line_server.h"
 #include "launcher/net/port.h"
 
@@ -155,9 +156,10 @@ void EtcdRendezvous::listen_on_free_port() {
                 return server_ ? server_->address_there(id) : "";
               }),
           .on_closed =
-              [this, number](LineServer::Id id, int) {
+              [this, number](LineServer::Id id, int error) {
                 if (server_ && number == server_number_) {
-                  perform(agent_->on_host_closed(id, time_now()));
+                  perform(
+                      agent_->on_host_closed(id, time_now(), end_text(error)));
                 }
               },
           .is_known =
@@ -197,8 +199,8 @@ void EtcdRendezvous::perform_one(const EtcdAgent::Connect& connect) {
                   perform(agent_->on_message(message, time_now()));
                 },
             .on_lost =
-                [this](RendezvousClient::Loss loss, const std::string&) {
-                  perform(agent_->on_closed(loss, time_now()));
+                [this](RendezvousClient::Loss loss, const std::string& how) {
+                  perform(agent_->on_closed(loss, time_now(), how));
                 }});
   }
   if (connect.to) {

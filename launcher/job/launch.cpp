@@ -40,7 +40,8 @@ JoinSteps::Options join_steps_of(const Job& job) {
 
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = signals_of_programs();
-  signals.insert(signals.end(), {SIGTSTP, SIGCONT});
+  signals.insert(signals.end(),
+                 {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT});
   signals.insert(
       signals.end(), job.options.signals.begin(), job.options.signals.end());
   if (job.options.output != Output::lines) {

@@ -104,4 +104,17 @@ std::optional<std::string> own_cgroup_folder(std::string_view controller) {
                        controller);
 }
 
+std::vector<std::string> limiting_cgroup_folders(std::string_view controller) {
+  std::string folder =
+      own_cgroup_folder(controller)
+          .value_or(controller.empty()
+                        ? ""
+                        : "/sys/fs/cgroup/" + std::string(controller));
+  std::vector<std::string> folders;
+  for (; folder.size() > 1; folder.resize(folder.rfind('/'))) {
+    folders.push_back(folder);
+  }
+  return folders;
+}
+
 }  // namespace launcher

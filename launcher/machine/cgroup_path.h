@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace launcher {
 
@@ -11,6 +12,12 @@ namespace launcher {
 /// std::nullopt if that hierarchy is not mounted or does not show this
 /// process's cgroup.
 std::optional<std::string> own_cgroup_folder(std::string_view controller = "");
+
+/// Returns the folder of this process's own cgroup and the folders above it,
+/// whose limits apply, too. In the version 1 hierarchy of a controller also
+/// where a container's mount does not show which cgroup is its own.
+std::vector<std::string> limiting_cgroup_folders(
+    std::string_view controller = "");
 
 /// Same as own_cgroup_folder(), from the texts of /proc/self/mountinfo and
 /// /proc/self/cgroup.

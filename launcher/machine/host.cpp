@@ -22,22 +22,16 @@ bool is_in_background() {
   return foreground >= 0 && foreground != ::getpgrp();
 }
 
-// The quotas of all ancestors apply.
-int cpus_of_cgroup2(int most) {
-  std::string folder = own_cgroup_folder().value_or("");
-  while (folder.size() > 1) {
+int cpus_of_cgroups(int most) {
+  for (const std::string& folder : limiting_cgroup_folders()) {
     most = std::min(most, cpus_of_quota(read_text(folder + "/cpu.max"), most));
-    folder.resize(folder.rfind('/'));
+  }
+  for (const std::string& folder : limiting_cgroup_folders("cpu")) {
+    const std::string quota = read_text(folder + "/cpu.cfs_quota_us") + " " +
+                              read_text(folder + "/cpu.cfs_period_us");
+    most = std::min(most, cpus_of_quota(quota, most));
   }
   return most;
-}
-
-// Version 1 as seen in a container: its own cgroup is the root of the mount.
-int cpus_of_cgroup1(int most) {
-  const std::string folder = "/sys/fs/cgroup/cpu";
-  return cpus_of_quota(read_text(folder + "/cpu.cfs_quota_us") + " " +
-                           read_text(folder + "/cpu.cfs_period_us"),
-                       most);
 }
 
 }  // namespace
@@ -67,9 +61,7 @@ HostInfo probe_host() {
   host.is_in_background = is_in_background();
   host.gpu_count = ddp::detail::count_gpu_files();
   host.machine_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  host.cpu_count = static_cast<int>(usable_cpus().size());
-  host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),
-                            cpus_of_cgroup1(host.cpu_count));
+  host.cpu_count = cpus_of_cgroups(static_cast<int>(usable_cpus().size()));
   return host;
 }
 

@@ -1,10 +1,13 @@
 #include "launcher/machine/process.h"
 
+#include <elf.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "ddp/base/child_process.h"
 #include "launcher/machine/descendants.h"
@@ -19,6 +22,15 @@ namespace {
   [[maybe_unused]] const ssize_t written =
       ::write(spec.error_fd, &failure, sizeof(failure));
   ::_exit(127);
+}
+
+/// Whether a file that the kernel does not execute is a binary, for another
+/// machine. Async-signal-safe.
+bool is_binary(const char* path) {
+  char begin[SELFMAG]{};
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  return file >= 0 && ::read(file, begin, SELFMAG) == SELFMAG &&
+         std::memcmp(begin, ELFMAG, SELFMAG) == 0;
 }
 
 /// Makes only async-signal-safe calls, as fork_child() into a cgroup requires.
@@ -43,6 +55,9 @@ namespace {
   // run by /bin/sh, as in a shell.
   ::execve(execution.path(), execution.argv(), execution.environment());
   if (errno == ENOEXEC) {
+    if (is_binary(execution.path())) {
+      report_failure(spec, ENOEXEC);
+    }
     ::execve(kShell, execution.script_argv(), execution.environment());
   }
   report_failure(spec, errno);

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int kNoStatus = -1;
+constexpr milliseconds kTimeToDie{1'000};
 
 /// Hands complete lines to `on_line` as the text grows.
 class StreamReader {
@@ -138,7 +139,10 @@ CommandEnd run_and_capture(const CaptureSpec& spec) {
   CommandEnd end;
   end.status = capture_output(process.pid(), {&output}, spec.limit);
   process.signal_group(SIGKILL);
-  process.reap();
+  // The kernel may hold a killed process, and root's may not be killed.
+  if (end.status || capture_output(process.pid(), {}, kTimeToDie)) {
+    process.reap();
+  }
   end.output = std::move(output.text);
   return end;
 }

@@ -57,8 +57,9 @@ struct CommandEnd {
 };
 
 /// Runs a command and waits for its end; after `limit` the command and its
-/// process group get SIGKILL. stdin is /dev/null. For a process that has
-/// nothing else to do: see BackgroundCall.
+/// process group get SIGKILL. A command that survives this is left behind after
+/// a second. stdin is /dev/null. For a process that has nothing else to do: see
+/// BackgroundCall.
 ///
 /// @throws std::system_error when no process can be made
 CommandEnd run_and_capture(const CaptureSpec& spec);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kDefaultPort = 29500;
 constexpr std::chrono::milliseconds kLeastKeepAlive{10};
+constexpr std::chrono::milliseconds kMostKeepAlive{std::chrono::hours(24)};
 constexpr int kDefaultMeetingPort = 29400;  // torchrun's for c10d
 
 /// Port of the coordinator of static hosts: far from the ports of the store,
@@ -115,7 +116,8 @@ void HostOptions::read_settings(
     } else if (name == "last_call_timeout") {
       timeouts_.last_call = parse_seconds(value);
     } else if (name == "keep_alive_interval") {
-      timeouts_.keep_alive = std::max(parse_seconds(value), kLeastKeepAlive);
+      timeouts_.keep_alive =
+          std::clamp(parse_seconds(value), kLeastKeepAlive, kMostKeepAlive);
     } else if (name == "keep_alive_max_attempt") {
       timeouts_.keep_alive_attempts = parse_integer(value, 1, 1000);
     } else if (name == "meeting_port") {
@@ -160,7 +162,8 @@ GivenHosts HostOptions::given_hosts() const {
   if (hosts_) {
     given.host_count = hosts_->most;
   }
-  if (!endpoints_.empty() && !is_etcd(backend_)) {
+  given.needs_master = !is_etcd(backend_);
+  if (!endpoints_.empty() && given.needs_master) {
     given.master_addr = endpoints_.front().host;
     if (endpoints_.front().port != 0) {
       given.master_port = endpoints_.front().port;
@@ -229,6 +232,11 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
 StaticConfig HostOptions::static_config(const Endpoint& master,
                                         const GivenHosts& given) const {
   const int count = given.host_count.value_or(1);
+  if (meeting_port_ == master.port) {
+    throw UsageError("--rdzv-conf: expected a meeting_port other than " +
+                     std::to_string(master.port) +
+                     ", at which rank 0 listens (--master-port)");
+  }
   StaticConfig config{common_config({count, count}, given), {}, master};
   config.terms.ranks_are_fixed = true;
   config.start_hosts = count;

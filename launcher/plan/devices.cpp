@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddp/base/gpu_checks.h"
 #include "ddp/base/text/number.h"
 #include "launcher/base/error.h"
 
@@ -51,10 +52,10 @@ std::vector<std::string> named_gpus(const HostInfo& host,
   for (size_t begin = 0; begin <= variable.size();) {
     const size_t end = std::min(variable.find(',', begin), variable.size());
     const std::string id = trimmed(variable.substr(begin, end - begin));
-    const auto index = to_index(id);
-    if (id.empty() || (index && *index < 0)) {
+    if (!ddp::detail::names_a_gpu(id)) {
       break;
     }
+    const auto index = to_index(id);
     if (index && host.gpu_count > 0 && *index >= host.gpu_count) {
       throw LaunchError(kExitUsage,
                         std::string(kVisibleDevices) + "=" + variable +

@@ -21,6 +21,7 @@ TEST_CASE("GPUs are chosen among those that can be seen") {
   CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", ""}}).empty());
   CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "-1"}}).empty());
   CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "2,-1,0"}}) == Ids{"2"});
+  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}).empty());
   CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "GPU-5e3,MIG-1"}}) ==
         Ids{"GPU-5e3", "MIG-1"});
   CHECK(visible_gpus(bare, masked).empty());

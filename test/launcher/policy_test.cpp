@@ -70,7 +70,7 @@ const Row kTable[] = {
   {WorkersHang{{.workers = {{.rank = 12, .local_rank = 2}, {.rank = 10}}}},
                            {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
   {ChildrenRemain{},       {"-",                                  "-",                                                 "TerminateStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
@@ -161,6 +161,14 @@ TEST_CASE("which signals end a job is the user's choice") {
   CHECK(step(policy, SignalReceived{SIGTERM}) == "Pass SIGTERM");
   CHECK(step(policy, SignalReceived{SIGUSR1}) ==
         "Leave, Stop SIGUSR1, Arm grace 7000 -> stopping");
+}
+
+TEST_CASE("without workers each signal that ends programs ends the job") {
+  const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
+  Policy policy({.worker_count = 1, .stop_signals = {SIGUSR1}});
+  CHECK(step(policy, SignalReceived{number}) ==
+        "Leave, Report signal, Arm drain 1000, Drain -> draining");
+  CHECK(step(policy, SignalReceived{number}) == "-> done");
 }
 
 TEST_CASE("stopping: exits are awaited, however they end") {

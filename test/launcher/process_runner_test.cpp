@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 
 #include "launcher/machine/background_call.h"
 #include "launcher/machine/descendants.h"
+#include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
 #include "test/support/catch.h"
@@ -283,6 +285,23 @@ TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+}
+
+TEST_CASE("stacks are missing where no process can be made to take them") {
+  EventLoop loop;
+  launcher::test::bound(loop);
+  std::optional<std::vector<std::string>> texts;
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  launcher::test::limit(RLIMIT_NOFILE, 1);  // no pipe can be made
+  std::optional<Stacks> stacks;
+  CHECK_NOTHROW(stacks.emplace(
+      loop, std::vector<pid_t>{1, 2}, [&](const auto& all) { texts = all; }));
+  ::setrlimit(RLIMIT_NOFILE, &old);
+  while (stacks && !texts) {
+    loop.run_once();
+  }
+  CHECK(texts == std::vector<std::string>{"", ""});
 }
 
 TEST_CASE("a cgroup that a job of the same number has left is none of ours") {

@@ -275,6 +275,16 @@ TEST_CASE("a host whose failure followed another's reports both") {
           .text == "ddprun: rank 1 on host node6 failed: exit code 9\n");
 }
 
+TEST_CASE("a signal to all processes of a job is no worker's failure") {
+  const Report report =
+      make_report(result_of({exit_of(4, {.signal = SIGTERM}),
+                             exit_of(5, {.signal = SIGTERM}, SIGTERM)},
+                            SignalReceived{SIGTERM}));
+  CHECK_THAT(report.text,
+             Contains("rank 4 (pid 1004): SIGTERM, not by ddprun\n") &&
+                 Contains("rank 5 (pid 1005): SIGTERM, stopped by ddprun\n"));
+}
+
 TEST_CASE("why a program cannot be executed, and what to do about it") {
   struct Row {
     int error;

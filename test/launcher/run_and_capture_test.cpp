@@ -1,10 +1,17 @@
 #include "launcher/machine/run_and_capture.h"
 
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <vector>
 
 #include "launcher/base/environment.h"
+#include "test/launcher/child_setup.h"
 #include "test/support/catch.h"
 
 namespace launcher {
@@ -67,6 +74,23 @@ TEST_CASE("a command that runs past its limit ends with all it has started",
                                " 2>/dev/null && [ $i -lt 600 ]; do sleep 0.1; "
                                "i=$((i + 1)); done; [ $i -lt 600 ]");
   CHECK(run_and_capture(probe).status.value().is_success());
+}
+
+/// As one that the kernel holds, or that has become root's.
+TEST_CASE("a command that cannot be killed is not waited for", "[capture]") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    test::deny_system_calls({SYS_kill}, EPERM);
+    const Environment environment;
+    auto spec = shell(environment, "exec sleep 600");
+    spec.limit = milliseconds(1);
+    ::_exit(run_and_capture(spec).status ? 1 : 0);
+  }
+  const auto end = capture_output(child, {}, std::chrono::seconds(60));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  REQUIRE(end);
+  CHECK(end->is_success());
 }
 
 TEST_CASE("a process that a command leaves behind is not waited for",

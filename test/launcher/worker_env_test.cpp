@@ -91,8 +91,11 @@ TEST_CASE("what is set beside a scheduler's variables",
       worker_in(with(srun_five_tasks(1), {{"CUDA_VISIBLE_DEVICES", "3"}}));
   CHECK(own.local_rank == 0);
   CHECK(own.local_world_size == 2);
-  CHECK(worker_in(with(srun_five_tasks(1), {{"CUDA_VISIBLE_DEVICES", "0,1"}}))
-            .local_rank == 1);
+  for (const char* several_or_none : {"0,1", "NoDevFiles"}) {
+    CHECK(worker_in(with(srun_five_tasks(1),
+                         {{"CUDA_VISIBLE_DEVICES", several_or_none}}))
+              .local_rank == 1);
+  }
   CHECK_THROWS_WITH(worker_in(with(srun_five_tasks(1), {{"WORLD_SIZE", "4"}})),
                     Contains("tasks that Slurm has started, 5, but got 4"));
   CHECK_THROWS_WITH(worker_in(launcher::test::hydra_task(1, 2, 1)),

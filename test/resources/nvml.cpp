@@ -1,7 +1,7 @@
 // Replaces libnvidia-ml.so.1. Reports four GPUs: 0 and 1 are connected by three
 // direct NVLinks, 2 and 3 by two. With FAKE_NVML_SWITCH a switch connects all
-// GPUs with six links each. FAKE_NVML_LOST is the index of a lost GPU, which
-// returns an error.
+// GPUs with six links each. FAKE_NVML_LOST is the index of a lost GPU,
+// FAKE_NVML_DENIED that of a GPU of another job; both return an error.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +10,7 @@ namespace {
 
 constexpr unsigned kGpus = 4;
 constexpr int kNotSupported = 3;
+constexpr int kNoPermission = 4;
 constexpr int kGpuIsLost = 15;
 
 struct PciInfo {
@@ -31,6 +32,11 @@ void place(unsigned gpu, PciInfo* info) {
 
 bool has_switch() {
   return std::getenv("FAKE_NVML_SWITCH") != nullptr;
+}
+
+bool is_named(const char* variable, unsigned gpu) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::atoi(value) == static_cast<int>(gpu);
 }
 
 }  // namespace
@@ -65,11 +71,10 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
-  const char* lost = std::getenv("FAKE_NVML_LOST");
   *device = &gpus[index];
-  return lost != nullptr && std::atoi(lost) == static_cast<int>(index)
-             ? kGpuIsLost
-             : 0;
+  return is_named("FAKE_NVML_LOST", index)     ? kGpuIsLost
+         : is_named("FAKE_NVML_DENIED", index) ? kNoPermission
+                                               : 0;
 }
 
 int nvmlDeviceGetName(void*, char* text, unsigned size) {

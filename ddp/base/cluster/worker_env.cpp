@@ -6,6 +6,7 @@
 
 #include "ddp/base/cluster/cluster_task.h"
 #include "ddp/base/cluster/env_integer.h"
+#include "ddp/base/gpu_checks.h"
 
 namespace ddp {
 namespace {
@@ -84,7 +85,7 @@ WorkerEnv env_of_launcher(const EnvReader& reader) {
 /// Returns true if the scheduler has given this task exactly one visible GPU.
 bool has_own_gpu(const EnvReader& reader) {
   const char* visible = reader("CUDA_VISIBLE_DEVICES");
-  return visible != nullptr && *visible != '\0' && *visible != '-' &&
+  return visible != nullptr && detail::names_a_gpu(visible) &&
          std::string_view(visible).find(',') == std::string_view::npos;
 }
 

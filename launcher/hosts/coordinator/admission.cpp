@@ -21,7 +21,7 @@ std::string rule_difference(const std::string& option,
     return time == kNever ? "none" : std::to_string(time.count()) + " ms";
   };
   return "expected " + option + " " + text(expected) +
-         " as on the endpoint's host, but got " + text(given);
+         " as on the host that coordinates, but got " + text(given);
 }
 
 std::string difference_of(const JobTerms& expected, const JobTerms& given) {
@@ -34,15 +34,15 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
   if (expected.ranks_are_fixed != given.ranks_are_fixed) {
     return std::string("expected --rdzv-backend=") +
            (expected.ranks_are_fixed ? "static" : "c10d") +
-           " as on the endpoint's host, but got another one";
+           " as on the host that coordinates, but got another one";
   }
   if (host_range(expected) != host_range(given)) {
     return "expected --nnodes " + host_range(expected) +
-           " as on the endpoint's host, but got " + host_range(given);
+           " as on the host that coordinates, but got " + host_range(given);
   }
   if (expected.max_restarts != given.max_restarts) {
     return "expected --max-restarts " + std::to_string(expected.max_restarts) +
-           " as on the endpoint's host, but got " +
+           " as on the host that coordinates, but got " +
            std::to_string(given.max_restarts);
   }
   const RestartRules& rules = expected.restart_rules;
@@ -111,7 +111,7 @@ std::string refusal_of(const Hello& hello,
   if (hello.keep_alive != admission.keep_alive) {
     return "expected --rdzv-conf keep_alive_interval of " +
            std::to_string(admission.keep_alive.count()) +
-           " ms as on the endpoint's host, but got " +
+           " ms as on the host that coordinates, but got " +
            std::to_string(hello.keep_alive.count()) + " ms";
   }
   int64_t workers = hello.worker_count;

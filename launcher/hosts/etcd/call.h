@@ -26,12 +26,14 @@ struct EtcdCall {
     wait       ///< waits a while for a change of the coordinator's key
   };
   Kind kind = Kind::read;
-  std::string coordinator{};         ///< value, for campaign
-  std::string record{};              ///< value, for campaign and save
-  int64_t coordinator_revision = 0;  ///< expected; for wait: known
-  int64_t record_revision = 0;       ///< expected, for campaign
-  bool gives_up = false;             ///< save removes the coordinator's key
-  EtcdLeases leases{};               ///< for save and renew
+  std::string coordinator{};  ///< value, for campaign
+  std::string record{};       ///< value, for campaign and save
+  /// Expected; for wait: of etcd when the key was read. An older one may be
+  /// compacted, and etcd refuses to watch from there.
+  int64_t coordinator_revision = 0;
+  int64_t record_revision = 0;  ///< expected, for campaign
+  bool gives_up = false;        ///< save removes the coordinator's key
+  EtcdLeases leases{};          ///< for save and renew
   std::chrono::seconds coordinator_time{0};  ///< of campaign's leases
   std::chrono::seconds record_time{0};
 };
@@ -47,7 +49,7 @@ struct EtcdAnswer {
   std::string text{};  ///< reason for no answer, with advice
   std::optional<EtcdEntry> coordinator{};  ///< after read and denied calls
   std::optional<EtcdEntry> record{};
-  int64_t revision = 0;  ///< of the written keys
+  int64_t revision = 0;  ///< of etcd then, and of the keys if they were written
   EtcdLeases leases{};   ///< of campaign
 };
 

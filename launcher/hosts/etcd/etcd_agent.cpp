@@ -108,9 +108,11 @@ EtcdAgent::Actions EtcdAgent::on_connected(const std::string& address,
   return take_actions();
 }
 
-EtcdAgent::Actions EtcdAgent::on_closed(RendezvousClient::Loss loss, Time now) {
+EtcdAgent::Actions EtcdAgent::on_closed(RendezvousClient::Loss loss,
+                                        Time now,
+                                        const std::string& how) {
   advance(now);
-  perform(client_.on_closed(loss, now_));
+  perform(client_.on_closed(loss, now_, how));
   return take_actions();
 }
 
@@ -133,11 +135,13 @@ EtcdAgent::Actions EtcdAgent::on_host_message(Connection from,
   return take_actions();
 }
 
-EtcdAgent::Actions EtcdAgent::on_host_closed(Connection connection, Time now) {
+EtcdAgent::Actions EtcdAgent::on_host_closed(Connection connection,
+                                             Time now,
+                                             const std::string& how) {
   advance(now);
   held_.erase(connection);
   if (coordinator_) {
-    perform(coordinator_->on_closed(connection, now_));
+    perform(coordinator_->on_closed(connection, now_, how));
   }
   return take_actions();
 }
@@ -209,8 +213,9 @@ void EtcdAgent::on_client_answer(const RendezvousAnswer& answer,
     perform(election_.on_lost(now_));
     return;
   }
+  // Until a coordinator answers, the election tells what this host waits for.
   const bool is_note = std::holds_alternative<RendezvousNote>(answer);
-  if (!is_note || followed_ || coordinator_) {
+  if (!is_note || is_from_coordinator) {
     actions_.push_back(answer);
   }
 }

@@ -70,12 +70,16 @@ class EtcdAgent {
 
   // Events of the connection to the coordinator.
   Actions on_connected(const std::string& address, Time now);
-  Actions on_closed(RendezvousClient::Loss loss, Time now);
+  Actions on_closed(RendezvousClient::Loss loss,
+                    Time now,
+                    const std::string& how = "");
   Actions on_message(const Message& message, Time now);
 
   // Events of the connections of other hosts.
   Actions on_host_message(Connection from, const Message& message, Time now);
-  Actions on_host_closed(Connection connection, Time now);
+  Actions on_host_closed(Connection connection,
+                         Time now,
+                         const std::string& how = "");
   bool is_known(Connection connection) const {
     return coordinator_ && coordinator_->is_known(connection);
   }

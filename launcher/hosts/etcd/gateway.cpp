@@ -69,12 +69,13 @@ GatewayError stranger(int status, std::string_view body) {
 
 /// Whether an error code of gRPC is temporary.
 bool is_passing(int64_t code) {
+  constexpr int64_t kCanceled = 1;  // of an etcd that is ending
   constexpr int64_t kDeadline = 4;
   constexpr int64_t kExhausted = 8;
   constexpr int64_t kAborted = 10;
   constexpr int64_t kUnavailable = 14;
-  return code == kDeadline || code == kExhausted || code == kAborted ||
-         code == kUnavailable;
+  return code == kCanceled || code == kDeadline || code == kExhausted ||
+         code == kAborted || code == kUnavailable;
 }
 
 std::optional<GatewayError> error_in(int status,

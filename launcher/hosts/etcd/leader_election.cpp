@@ -79,7 +79,7 @@ LeaderElection::Actions LeaderElection::on_answer(const EtcdAnswer& answer,
 
 LeaderElection::Actions LeaderElection::on_failed_call(
     const EtcdAnswer& answer) {
-  const bool is_first = !was_reached_ && phase_ == Phase::seeking;
+  const bool is_first = !has_met_ && phase_ == Phase::seeking;
   trouble_ = on_one_line(answer.text);
   next_try_ = now_ + backoff_.next();
   if (has_left_ && phase_ != Phase::leading) {
@@ -95,7 +95,9 @@ LeaderElection::Actions LeaderElection::on_failed_call(
 LeaderElection::Actions LeaderElection::on_answered_call(
     const EtcdCall& call, const EtcdAnswer& answer) {
   const bool is_done = answer.outcome == Outcome::done;
-  was_reached_ = true;
+  if (call.kind != EtcdCall::Kind::wait) {
+    seen_revision_ = answer.revision;
+  }
   trouble_.clear();
   backoff_.reset();
   if (has_ended_ && call.gives_up) {
@@ -265,7 +267,7 @@ bool LeaderElection::is_call_due() const {
 }
 
 LeaderElection::Actions LeaderElection::start_call(EtcdCall::Kind kind) {
-  return start_call({.kind = kind, .coordinator_revision = followed_revision_});
+  return start_call({.kind = kind, .coordinator_revision = seen_revision_});
 }
 
 LeaderElection::Actions LeaderElection::start_call(const EtcdCall& call) {
@@ -303,6 +305,7 @@ LeaderElection::Actions LeaderElection::follow_or_campaign(
   }
   if (place && place->id != options_.id) {
     phase_ = Phase::following;
+    has_met_ = true;
     has_followed_answered_ = false;
     // If this host was away for longer than its job's state stays in etcd, it
     // goes on in the job that began meanwhile.
@@ -361,6 +364,7 @@ LeaderElection::Actions LeaderElection::campaign(const EtcdAnswer& seen,
 void LeaderElection::become_leader(const EtcdAnswer& answer) {
   const bool is_new = phase_ != Phase::leading;
   phase_ = Phase::leading;
+  has_met_ = true;
   revision_ = answer.revision;
   leases_ = answer.leases;
   saved_ = sent_;

@@ -137,14 +137,15 @@ class LeaderElection {
                                 std::chrono::milliseconds(500)};
   Time give_up_{};  // while is_waiting()
   WaitingNews news_;
-  std::string trouble_;  // error of etcd since its last answer
-  bool was_reached_ = false;
+  std::string trouble_;   // error of etcd since its last answer
+  bool has_met_ = false;  // this host has led, or has found a coordinator
   bool has_followed_answered_ = false;  // the coordinator that is followed
   bool has_left_ = false;
   bool has_ended_ = false;
 
   std::string job_;                // id of the job's state; empty: not known
   int64_t followed_revision_ = 0;  // of the coordinator's key
+  int64_t seen_revision_ = 0;      // of etcd, in its last answer
   std::string followed_host_;
   std::string earlier_host_;
 

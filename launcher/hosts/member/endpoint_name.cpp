@@ -42,10 +42,12 @@ void EndpointName::look_up(const Rendezvous::Handler& handler,
 
 std::vector<SocketAddress> EndpointName::fresh_addresses() {
   const Time now = name_time();
-  const bool is_name = !is_address(question_.host);
-  if (is_name && !is_querying_ &&
+  if (!is_querying_ &&
       now >= last_query_ + question_.timeouts.between_lookups) {
     last_query_ = now;
+    if (is_address(question_.host)) {
+      return addresses_of(question_.host, port_);
+    }
     start_query();
   }
   return std::exchange(fresh_, {});

@@ -30,8 +30,10 @@ class EndpointName {
   void look_up(const Rendezvous::Handler& handler, const Found& on_found);
 
   /// Returns the addresses of a query that has ended since the last call, or
-  /// none, and starts the next query when it is due. Call it before each
-  /// attempt to connect to a host that does not answer.
+  /// none, and starts the next query when it is due. A numeric address needs no
+  /// query and is returned when one would be due: it may have become this
+  /// host's. Call it before each attempt to connect to a host that does not
+  /// answer.
   std::vector<SocketAddress> fresh_addresses();
 
   void stop();

@@ -67,10 +67,14 @@ Hello hello_of(const CoordinatedConfig& config,
                     .worker_count = offer.worker_count,
                     .keep_alive = config.timeouts.keep_alive,
                     .wanted_rank = config.wanted_rank};
-  if (!decode(encode(hello))) {
+  const auto message = decode(encode(hello));
+  const auto* copy = message ? std::get_if<Hello>(&*message) : nullptr;
+  if (copy == nullptr || copy->token != hello.token ||
+      copy->terms.run_id != hello.terms.run_id) {
     throw LaunchError(kExitFailure,
                       "expected at most 256 bytes in each of --rdzv-id, --role "
-                      "and the host's name, and 1024 in DDPRUN_TOKEN");
+                      "and the host's name, and 1024 in DDPRUN_TOKEN, all in "
+                      "UTF-8");
   }
   return hello;
 }
@@ -158,6 +162,7 @@ RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
     return {};
   }
   const bool had_answer = phase_ == Phase::connected;
+  was_connected_ = phase_ != Phase::connecting;
   phase_ = Phase::resting;
   has_requested_news_ = false;
   next_step_ =
@@ -165,8 +170,10 @@ RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
   if (loss == Loss::stranger) {
     return fail(stranger_text());
   }
-  if (had_answer) {
+  if (had_answer || !has_answered_) {
     how_lost_ = how;
+  }
+  if (had_answer) {
     give_up_ = now_ + options_.timeouts.silence();
   }
   if (has_answered_ && loss == Loss::refused) {
@@ -407,6 +414,7 @@ std::string RendezvousClient::timeout_text() const {
   return was_connected_
              ? stranger_text()
              : "nobody answers at " + endpoint_text() +
+                   (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
                    "; start ddprun on that host, and check the name, the port "
                    "and the firewall" +
                    (options_.hello.terms.ranks_are_fixed

@@ -57,8 +57,8 @@ class RendezvousClient {
   enum class Loss {
     refused,   ///< the endpoint's host answers, but no process listens
     stranger,  ///< the data was no message
-    cut,       ///< it has ended; the coordinator may still be there
-    other      ///< it could not be made, or the host there coordinates no more
+    cut,       ///< it has ended, or was not made; the coordinator may be there
+    other      ///< no address is known, or the host there coordinates no more
   };
 
   explicit RendezvousClient(Options options);

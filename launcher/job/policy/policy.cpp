@@ -143,7 +143,7 @@ Actions Policy::on_without_workers(const Event& event) {
   return std::visit(
       Overloaded{[this](const SignalReceived& signal) {
                    const bool ends =
-                       stop_signals_.count(signal.number) ||
+                       stop_signals_.count_without_workers(signal.number) ||
                        (is_preemption(signal) && phase_ != Phase::waiting);
                    return ends ? end_job(signal) : Actions{};
                  },
@@ -223,6 +223,11 @@ Actions Policy::on_stopping(const Event& event) {
             return fired.timer == Timer::grace ? kill(cause_) : Actions{};
           },
           [](const ChildrenRemain&) { return Actions{TerminateStrays{}}; },
+          // The stop signal came just before this news.
+          [this](const StartFailed&) {
+            alive_ = 0;
+            return Actions{KillAll{}};
+          },
           [this](const AllAreGone&) {
             return Actions{DisarmTimer{Timer::grace}} + end_attempt();
           },
@@ -301,7 +306,8 @@ Actions Policy::on_draining(const Event& event) {
   const auto* signal = std::get_if<SignalReceived>(&event);
   if (std::holds_alternative<OutputDrained>(event) ||
       (fired != nullptr && fired->timer == Timer::drain) ||
-      (signal != nullptr && stop_signals_.count(signal->number))) {
+      (signal != nullptr &&
+       stop_signals_.count_without_workers(signal->number))) {
     phase_ = Phase::done;
   }
   return {};
@@ -440,8 +446,9 @@ Actions Policy::on_waiting_after_failure(const Event& event) {
                    return join_again();
                  },
                  [this](const SignalReceived& signal) {
-                   return stop_signals_.count(signal.number) ? end_job(cause_)
-                                                             : Actions{};
+                   return stop_signals_.count_without_workers(signal.number)
+                              ? end_job(cause_)
+                              : Actions{};
                  },
                  [this](const RendezvousLost&) { return end_job(cause_); },
                  [this](const JobClosed&) { return end_job(cause_); },

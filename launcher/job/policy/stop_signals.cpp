@@ -14,10 +14,27 @@ bool StopSignals::count(int number) {
       number != SIGKILL) {
     return false;
   }
+  add(number);
+  return true;
+}
+
+bool StopSignals::count_without_workers(int number) {
+  switch (number) {
+    case SIGINT:
+    case SIGQUIT:
+    case SIGTERM:
+    case SIGHUP:
+      add(number);
+      return true;
+    default:
+      return count(number);
+  }
+}
+
+void StopSignals::add(int number) {
   ++count_;
   has_killed_ = has_killed_ || number == SIGKILL;
   keyboard_count_ += number == SIGINT || number == SIGQUIT ? 1 : 0;
-  return true;
 }
 
 }  // namespace launcher

@@ -14,6 +14,10 @@ class StopSignals {
   /// signal.
   bool count(int number);
 
+  /// As `count`, while no worker could handle the signal instead: SIGINT,
+  /// SIGQUIT, SIGTERM and SIGHUP, too, are stop signals then.
+  bool count_without_workers(int number);
+
   bool have_come() const { return count_ > 0; }
 
   /// Returns whether the workers get no grace period: after two signals from
@@ -22,6 +26,8 @@ class StopSignals {
   bool allow_no_grace() const { return keyboard_count_ > 1 || has_killed_; }
 
  private:
+  void add(int number);
+
   std::vector<int> numbers_;
   int count_ = 0;
   int keyboard_count_ = 0;

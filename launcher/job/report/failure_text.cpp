@@ -59,7 +59,8 @@ std::string error_file_text(const WorkerExit& exit) {
                    indented(shortened(exit.error, kMostStrangeBytes));
 }
 
-std::string ending_of(const WorkerExit& exit) {
+/// @param has_cause  whether a failure, on any host, ended the attempt
+std::string ending_of(const WorkerExit& exit, bool has_cause) {
   std::string text = exit.status.text();
   if (exit.asked_by != 0) {
     text += ", stopped by ddprun";
@@ -67,7 +68,7 @@ std::string ending_of(const WorkerExit& exit) {
       text += " (" + signal_name(exit.asked_by) + ")";
     }
   } else if (!exit.status.is_success()) {
-    text += ", after the first failure";
+    text += has_cause ? ", after the first failure" : ", not by ddprun";
   }
   return text;
 }
@@ -115,13 +116,14 @@ struct Alike {
 };
 
 std::vector<Alike> grouped(const std::vector<WorkerExit>& exits,
-                           const WorkerExit* cause) {
+                           const WorkerExit* cause,
+                           bool has_cause) {
   std::vector<Alike> groups;
   for (const WorkerExit& exit : exits) {
     if (&exit == cause) {
       continue;
     }
-    const std::string ending = ending_of(exit);
+    const std::string ending = ending_of(exit, has_cause);
     const auto group = std::find_if(
         groups.begin(), groups.end(), [&ending](const Alike& known) {
           return known.ending == ending;
@@ -192,8 +194,11 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
 }
 
 std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
+  const bool has_cause =
+      !std::holds_alternative<SignalReceived>(result.cause) &&
+      !std::holds_alternative<TimeIsUp>(result.cause);
   std::string text;
-  for (const Alike& group : grouped(result.workers.exits, cause)) {
+  for (const Alike& group : grouped(result.workers.exits, cause, has_cause)) {
     text += group.text();
   }
   for (const Survivor& survivor : result.workers.survivors) {
@@ -206,10 +211,8 @@ std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
              : "): still there after SIGKILL; the kernel holds it (a driver "
                "or a file server that does not answer)\n");
   }
-  const bool all = std::holds_alternative<SignalReceived>(result.cause) ||
-                   std::holds_alternative<TimeIsUp>(result.cause);
   return text.empty() ? ""
-                      : std::string("  the ") + (all ? "" : "other ") +
+                      : std::string("  the ") + (has_cause ? "other " : "") +
                             "workers:\n" + text;
 }
 

@@ -119,9 +119,13 @@ StatusAnswers read_statuses(const std::vector<std::string>& files) {
       continue;
     }
     auto status = parse_status(text->text);
+    const bool is_old = std::time(nullptr) - text->written > kOldestSeconds;
+    if (!lives && !is_old) {
+      continue;  // of a ddprun on another host: locks show on one host alone
+    }
     if (!lives) {
       answers.stale.push_back(path);
-    } else if (!status || std::time(nullptr) - text->written > kOldestSeconds) {
+    } else if (!status || is_old) {
       answers.silent.push_back({path, status ? status->supervisor : 0});
     } else {
       answers.jobs.push_back(std::move(*status));

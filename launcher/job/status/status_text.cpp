@@ -23,7 +23,7 @@ std::string phase_text(const JobStatus& status) {
       {"stopping", "has asked its workers to end"},
       {"killing", "ends its workers with SIGKILL"},
       {"pausing", "waits before the next start"},
-      {"waiting", "has succeeded and waits for the other hosts"},
+      {"waiting", "has ended and waits for the other hosts"},
       {"draining", "writes its last output"}};
   for (const auto& [name, text] : known) {
     if (status.phase == name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "launcher/workers/progress/stack.h"
@@ -27,15 +28,22 @@ Stacks::Stacks(EventLoop& loop,
   loop_.arm_timer(kPatienceTimer, kStackPatience, [this] { end(); });
   for (size_t index = 0; index < std::min(processes.size(), kMostCalls);
        ++index) {
-    calls_.emplace_back(
-        loop_,
-        [process = processes[index]] { return stack_of(process); },
-        [this, index](const std::optional<std::string>& text) {
-          texts_[index] = text.value_or("");
-          if (--missing_ == 0) {
-            end();
-          }
-        });
+    try {
+      calls_.emplace_back(
+          loop_,
+          [process = processes[index]] { return stack_of(process); },
+          [this, index](const std::optional<std::string>& text) {
+            texts_[index] = text.value_or("");
+            if (--missing_ == 0) {
+              end();
+            }
+          });
+    } catch (const std::system_error&) {
+      --missing_;  // at a limit of processes; the report has no stack then
+    }
+  }
+  if (missing_ == 0) {
+    loop_.arm_timer(kPatienceTimer, {}, [this] { end(); });
   }
 }
 

@@ -208,8 +208,14 @@ TEST_CASE("the doctor and CUDA_VISIBLE_DEVICES") {
              Contains("shows 2 GPUs of 4"));
   CHECK_THAT(line_about("all-reduce", some), Contains("2 ranks"));
   const auto chosen = folder.examine({"--gpus=97"}, with_fake_gpus());
-  CHECK_THAT(line_about("CUDA_VISIBLE_DEVICES", chosen),
-             Contains("names GPU 97"));
+  CHECK(chosen.code() == 1);
+  CHECK(line_about("job", chosen) ==
+        "error    job: --gpus: expected GPUs that can be used here, but got 97 "
+        "and this host has 4, numbered from 0");
+  const auto hidden = folder.examine(
+      {"--gpus=2,3"}, with_fake_gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}));
+  CHECK_THAT(line_about("job", hidden),
+             Contains("CUDA_VISIBLE_DEVICES=0,1 does not show it"));
   if (!has_gpu()) {
     const auto none = folder.examine({}, {{"CUDA_VISIBLE_DEVICES", "9"}});
     CHECK(none.code() == 0);
@@ -234,6 +240,10 @@ TEST_CASE("the doctor asks the driver for GPUs and links") {
       folder.examine({}, with_fake_gpus({{"FAKE_NVML_SWITCH", "1"}}));
   CHECK_THAT(line_about("links", joined),
              Contains("NVLink between all GPUs, 6 links a pair"));
+  const auto denied =
+      folder.examine({}, with_fake_gpus({{"FAKE_NVML_DENIED", "0"}}));
+  CHECK_THAT(line_about("GPUs", denied), Contains("ok ") && Contains("3 Fake"));
+  CHECK_THAT(line_about("all-reduce", denied), Contains("3 ranks"));
   const auto lost =
       folder.examine({}, with_fake_gpus({{"FAKE_NVML_LOST", "2"}}));
   CHECK(lost.code() == 1);

@@ -1,3 +1,4 @@
+#include <elf.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -5,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "ddp/base/sanitizers.h"
@@ -16,7 +18,9 @@
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::read_file;
 using ddp::test::TemporaryFolder;
+using ddp::test::write_file;
 using launcher::Fd;
 using namespace std::chrono_literals;
 
@@ -111,6 +115,35 @@ TEST_CASE("other signals are passed on and the job goes on") {
   const auto result = job.finish();
   CHECK(result.code() == 128 + SIGTERM);
   CHECK(!result.left_something);
+}
+
+TEST_CASE("a signal that is not to be handled reaches the workers alone") {
+  const int number = GENERATE(SIGINT, SIGHUP, SIGQUIT);
+  Ddprun job({"--signals-to-handle=SIGTERM",
+              "sh",
+              "-c",
+              "trap 'echo got; exit 0' " + std::to_string(number) +
+                  "; echo ready; while :; do sleep 0.05; done"});
+  job.await_out("ready");
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("got"));
+  CHECK_THAT(result.err, Contains("came: passing it on to the workers"));
+}
+
+TEST_CASE("a program for another machine is not taken for a script") {
+  const TemporaryFolder folder;
+  std::string program = read_file("/bin/true");
+  Elf64_Half machine = EM_S390;
+  std::memcpy(program.data() + offsetof(Elf64_Ehdr, e_machine),
+              &machine,
+              sizeof(machine));
+  write_file(folder / "train", program);
+  REQUIRE(::chmod((folder / "train").c_str(), 0700) == 0);
+  const auto result = run_ddprun({folder / "train"});
+  CHECK(result.code() == 126);
+  CHECK_THAT(result.err, Contains("check that it was built for this machine"));
 }
 
 TEST_CASE("ctrl-c twice ends a stubborn job at once") {

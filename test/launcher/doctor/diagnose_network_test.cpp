@@ -29,7 +29,7 @@ Said said_of(const std::string& subject,
   return {};
 }
 
-constexpr JobShape kTwoHosts{.workers = 1, .hosts = 2, .host_rank = 0};
+const JobShape kTwoHosts{.workers = 1, .hosts = 2, .host_rank = 0};
 
 using Names = std::vector<std::string>;
 
@@ -251,4 +251,8 @@ TEST_CASE("numbers in meminfo") {
   CHECK(meminfo_bytes(text, "MemAvailable") == 2 * kMebi);
   CHECK(meminfo_bytes(text, "Mem") == 0);
   CHECK(meminfo_bytes("MemTotal:", "MemTotal") == 0);
+  CHECK(file_bytes("anon 7\ninactive_file 30\nactive_file 5\nslab 1\n") == 35);
+  CHECK(file_bytes("inactive_file 1\nactive_file 2\n"
+                   "total_inactive_file 30\ntotal_active_file 5\n") == 35);
+  CHECK(file_bytes("") == 0);
 }

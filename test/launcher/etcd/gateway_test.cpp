@@ -131,6 +131,8 @@ TEST_CASE("errors of etcd's gateway: who can do something about them") {
     return error->kind;
   };
   CHECK(kind_of(503, R"({"message":"no leader","code":14})") == Kind::passing);
+  CHECK(kind_of(408, R"({"error":"connection is closing","code":1})") ==
+        Kind::passing);
   CHECK(kind_of(401, R"({"message":"bad token","code":16})") ==
         Kind::old_token);
   CHECK(kind_of(400, R"({"error":"wrong\npassword","code":3})") ==

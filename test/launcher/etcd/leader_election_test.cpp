@@ -53,6 +53,8 @@ class AwayEtcd {
     }
   }
 
+  const EtcdCall& open_call() const { return asked_.value(); }
+
   CallKind answer(const EtcdAnswer& answer) {
     REQUIRE(asked_);
     const CallKind kind = std::exchange(asked_, std::nullopt)->kind;
@@ -241,7 +243,8 @@ EtcdAnswer led_by(const std::string& id,
   const CoordinatorPlace place{id, "node2", {"10.0.0.2", 7}};
   return {.outcome = outcome,
           .coordinator = EtcdEntry{encode(place), 30},
-          .record = EtcdEntry{encode(record), 30}};
+          .record = EtcdEntry{encode(record), 30},
+          .revision = 77};
 }
 
 EtcdJobState record_of(const std::string& job) {
@@ -264,11 +267,22 @@ TEST_CASE(
   etcd.take(etcd.host().on_lost(etcd.now()));
   for (int reads = 0; reads < 5; ++reads) {
     CHECK(etcd.answer(other) == CallKind::read);
+    // Revisions before that of the last answer may be compacted.
+    CHECK(etcd.open_call().coordinator_revision == 77);
     CHECK(etcd.answer(other) == CallKind::wait);
   }
   CHECK(etcd.answer({.outcome = CallOutcome::done, .record = other.record}) ==
         CallKind::read);
   CHECK(etcd.next_call() == CallKind::campaign);
+}
+
+TEST_CASE("a user who may only read etcd is told at once") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  CHECK(etcd.answer({.outcome = CallOutcome::done}) == CallKind::read);
+  CHECK(etcd.answer({.outcome = CallOutcome::hopeless,
+                     .text = "permission denied"}) == CallKind::campaign);
+  CHECK(etcd.lost() == "etcd at keys:2379: permission denied");
 }
 
 TEST_CASE("a renewal tells a coordinator that another one is in its place") {

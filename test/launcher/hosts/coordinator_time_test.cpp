@@ -211,12 +211,14 @@ TEST_CASE("hosts with other rules of restarts are refused") {
         .text;
   };
   CHECK(refusal({std::nullopt, 2s, 5s}) ==
-        "expected --restart-window 60000 ms as on the endpoint's host, but got "
+        "expected --restart-window 60000 ms as on the host that coordinates, "
+        "but got "
         "none");
   CHECK(refusal({60s, 1s, 5s}) ==
-        "expected --restart-delay 2000 ms as on the endpoint's host, but got "
+        "expected --restart-delay 2000 ms as on the host that coordinates, but "
+        "got "
         "1000 ms");
   CHECK(refusal({60s, 2s, 6s}) ==
-        "expected --restart-delay with at most 5000 ms as on the endpoint's "
-        "host, but got 6000 ms");
+        "expected --restart-delay with at most 5000 ms as on the host that "
+        "coordinates, but got 6000 ms");
 }

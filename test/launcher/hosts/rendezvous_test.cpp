@@ -411,6 +411,27 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   CHECK(answers.take<WorldFormed>().world.world_size == 1);
 }
 
+TEST_CASE("a host listens at its own address once the port is free") {
+  EventLoop loop;
+  test::bound(loop);
+  Fd other = listen_at(addresses_of("127.0.0.1", 0).front());
+  C10dConfig config;
+  config.coordinator.endpoint = {"127.0.0.1", port_of(own_end(other))};
+  config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.between_lookups = std::chrono::milliseconds(1);
+  Answers answers;
+  const auto rendezvous =
+      make_rendezvous(loop, config, "node0", answers.handler());
+  rendezvous->join({});
+  loop.arm_timer("the port is free", std::chrono::milliseconds(20), [&other] {
+    other.reset();
+  });
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(answers.take<WorldFormed>().world.world_size == 1);
+}
+
 TEST_CASE("a slow name service does not shorten the wait for other hosts") {
   EventLoop loop;
   test::bound(loop);
