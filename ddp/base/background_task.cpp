@@ -13,9 +13,11 @@ BackgroundTask::~BackgroundTask() {
 }
 
 void BackgroundTask::start(std::function<void()> work) {
-  std::packaged_task<void()> task([work = std::move(work)] {
+  // The future keeps the task until `finish`, but not the work's data.
+  std::packaged_task<void()> task([work = std::move(work)]() mutable {
     block_signals();
-    work();
+    const auto once = std::exchange(work, nullptr);
+    once();
   });
   auto done = task.get_future();
   thread_ = std::thread(std::move(task));

@@ -32,6 +32,10 @@ namespace ddp {
 /// disabled: the optimizer then steps twice. For both, step after `backward()`
 /// instead.
 ///
+/// Goes around an exchange that changes gradients after its inner one
+/// (`CastExchange`, `WeightedMean`), which throws c10::Error with a
+/// StepInBackward inside.
+///
 /// Differences to a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
 ///   always) is stepped with the mean of the ranks' remaining `.grad`. After

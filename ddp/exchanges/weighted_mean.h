@@ -51,7 +51,8 @@ class WeightedMean : public ForwardingExchange {
   ///   that keeps a part of the gradients for a later step (`PowerSGD`) keeps
   ///   it multiplied by the weight of this step.
   /// @param group  its ranks.
-  /// @throws c10::Error if `inner` or `group` is null.
+  /// @throws c10::Error if `inner` or `group` is null, or if `inner` averages
+  ///   among fewer ranks than the group's, or steps (a `StepInBackward`).
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 

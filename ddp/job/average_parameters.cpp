@@ -12,9 +12,12 @@ namespace {
 void average_flat(c10d::Backend& group,
                   const std::vector<at::Tensor>& tensors,
                   const std::string& what) {
-  // Divides first, because a sum of half-precision values may overflow.
-  std::vector<at::Tensor> flat{
-      torch::utils::flatten_dense_tensors(tensors).div_(group.getSize())};
+  // Divides first, because a sum of half-precision values may overflow. One
+  // tensor alone is not copied by the flattening, and must not change if the
+  // sum fails.
+  auto all = torch::utils::flatten_dense_tensors(tensors);
+  std::vector<at::Tensor> flat{tensors.size() == 1 ? all.div(group.getSize())
+                                                   : all.div_(group.getSize())};
   detail::wait(group.allreduce(flat), group, what);
   const auto means = torch::utils::unflatten_dense_tensors(flat[0], tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {

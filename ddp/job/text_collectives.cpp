@@ -1,6 +1,7 @@
 #include "ddp/job/text_collectives.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <ATen/Functions.h>
 #include <c10/util/hash.h>
@@ -11,7 +12,7 @@
 namespace ddp::detail {
 namespace {
 
-at::Tensor to_bytes(const std::string& text, int64_t size) {
+at::Tensor to_bytes(std::string_view text, int64_t size) {
   auto bytes = at::zeros({size}, at::kByte);
   std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
   return bytes;
@@ -86,12 +87,17 @@ std::string broadcast_text(c10d::Backend& group,
   const auto length =
       at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device);
   const auto size = broadcast(group, length, from).item<int64_t>();
-  if (size == 0) {
-    return "";
+  constexpr int64_t kMostAtOnce = 64 << 20;  // for GPUs with little free memory
+  std::string result;
+  for (int64_t begin = 0; begin < size; begin += kMostAtOnce) {
+    const auto count = std::min(kMostAtOnce, size - begin);
+    const auto bytes =
+        group.getRank() == from
+            ? to_bytes(std::string_view(text).substr(begin, count), count)
+            : at::zeros({count}, at::kByte);
+    result += to_text(broadcast(group, bytes.to(device), from), count);
   }
-  const auto bytes = group.getRank() == from ? to_bytes(text, size)
-                                             : at::zeros({size}, at::kByte);
-  return to_text(broadcast(group, bytes.to(device), from), size);
+  return result;
 }
 
 std::vector<std::string> fields_of(const std::string& message) {

@@ -76,6 +76,9 @@ SharedSums::~SharedSums() {
       keep(std::move(tensor));
     }
   }
+  if (memory_->is_mapped() && !has_stopped_) {
+    tell_end(SumBoard::closed);
+  }
 }
 
 /// After an exception this rank takes no further part: the program may write
@@ -101,15 +104,20 @@ auto SharedSums::guarded(const Body& body) {
 
 void SharedSums::stop() noexcept {
   const bool is_first = !has_stopped_.exchange(true);
-  board_.has_stopped(rank_).store(1, std::memory_order_seq_cst);
+  tell_end(SumBoard::failed);
+  if (is_first && stop_others_) {
+    stop_others_();
+  }
+}
+
+/// Wakes the ranks that may wait for this one.
+void SharedSums::tell_end(SumBoard::End end) noexcept {
+  board_.has_stopped(rank_).store(end, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < count(); ++rank) {
     wake_sleepers(board_.started(rank));
     wake_sleepers(board_.summed(rank));
     wake_sleepers(board_.taken(rank));
-  }
-  if (is_first && stop_others_) {
-    stop_others_();
   }
 }
 
@@ -230,7 +238,8 @@ bool SharedSums::end(SumNumber number, std::chrono::milliseconds timeout) {
   // A rank that has stopped may have written to a tensor that was read here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < count(); ++rank) {
-    if (board_.has_stopped(rank).load(std::memory_order_seq_cst) != 0) {
+    if (board_.has_stopped(rank).load(std::memory_order_seq_cst) ==
+        SumBoard::failed) {
       throw std::runtime_error("rank " + std::to_string(group_rank(rank)) +
                                " of the group has left or stopped while its "
                                "tensors were read");

@@ -78,6 +78,7 @@ class SharedSums {
   template <class Body>
   auto guarded(const Body& body);
   void stop() noexcept;
+  void tell_end(SumBoard::End end) noexcept;
   bool copy_pieces_from(int source,
                         const at::Tensor& bytes,
                         std::chrono::milliseconds timeout);

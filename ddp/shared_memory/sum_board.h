@@ -54,8 +54,13 @@ class SumBoard {
   RankCounter& summed(int rank) const { return ranks_[rank].summed; }
   /// Last sum of which the rank has copied the slices of the others.
   RankCounter& taken(int rank) const { return ranks_[rank].taken; }
-  /// 1 once the rank makes no more steps, because a wait of the rank failed or
-  /// its group was aborted; its tensors may change from then on.
+  /// How a rank has ended that makes no more steps; 0: it has not.
+  enum End : uint32_t {
+    /// A wait of the rank failed or its group was aborted; its tensors may
+    /// change from then on.
+    failed = 1,
+    closed = 2,  ///< its group was closed; its tensors stay until they are read
+  };
   std::atomic<uint32_t>& has_stopped(int rank) const {
     return ranks_[rank].has_stopped;
   }

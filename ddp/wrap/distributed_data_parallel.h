@@ -261,7 +261,8 @@ DistributedDataParallel(std::shared_ptr<M>,
 /// if no forward outside of the guard waits for its own backward pass. The
 /// first pass of a forward after the guard averages the accumulated gradients,
 /// so gradient accumulation over k batches needs one communication instead of
-/// k.
+/// k. The result is the mean over ranks of the sum over the passes: divide each
+/// loss by k for the gradient of one batch of k parts.
 ///
 /// The forward must run inside the guard, on all ranks alike. Guards can be
 /// nested and must not outlive the model. Use them on the model's thread.
@@ -270,9 +271,9 @@ DistributedDataParallel(std::shared_ptr<M>,
 /// @code
 ///   {
 ///     ddp::NoSyncGuard no_sync(*model);
-///     loss(model->forward(first_half)).backward();
+///     loss(model->forward(first_half)).div(2).backward();
 ///   }
-///   loss(model->forward(second_half)).backward();  // averages both
+///   loss(model->forward(second_half)).div(2).backward();  // sends both
 /// @endcode
 class NoSyncGuard {
  public:

@@ -327,6 +327,24 @@ TEST_CASE("a joinable that refuses is heard", "[join][errors]") {
   }
 }
 
+TEST_CASE("a wrapper alone joins beside others", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(1, 1);
+    DistributedDataParallel model(
+        net,
+        DistributedDataParallelOptions().process_group(
+            c10::make_intrusive<test::FakeBackend>(1)));
+    Counter counter(group, "a counter");
+    Join join({*model, counter});
+    for (int step = 0; step <= group->getRank(); ++step) {
+      model->forward(torch::ones({1, 1})).backward();
+      counter.act();
+    }
+    join.finish();
+    TORCH_CHECK(counter.total == 3, counter.total);
+  });
+}
+
 TEST_CASE("several joinables take turns as they like", "[join]") {
   run_ranks(3, [](const Group& group) {
     const int rank = group->getRank();

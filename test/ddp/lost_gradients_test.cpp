@@ -447,6 +447,59 @@ Group in_job(const Group& group) {
       std::make_shared<detail::PeerState>());
 }
 
+TEST_CASE("a wrapper that goes after an exception completes its pass",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Net net;
+    std::string error;
+    {
+      DistributedDataParallel model(net, over(group));
+      expect_average(model, net, group);
+      net->zero_grad();
+      const auto hook = net->first->weight.register_hook([&](const Tensor&) {
+        TORCH_CHECK(group->getRank() == 0, "no luck");
+      });
+      const auto loss = model(input(group)).sum();
+      try {
+        loss.backward();
+      } catch (const c10::Error& thrown) {
+        error = thrown.what_without_backtrace();
+      }
+      net->first->weight.remove_hook(hook);
+    }
+    const bool is_here = group->getRank() == 1;
+    TORCH_CHECK(
+        error.find(is_here ? "no luck" : "an exception left one on rank 1") !=
+            std::string::npos,
+        error);
+    DistributedDataParallel again(net, over(group));
+    expect_average(again, net, group);
+  });
+}
+
+TEST_CASE("a reducer that one rank alone cannot make does not part the ranks",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    const auto job = in_job(group);
+    auto weight = torch::ones({2}).requires_grad_();
+    const auto held = std::make_shared<AllReduce>(job);
+    const Reducer holder({{"w", weight}}, group, Options().exchange(held));
+    try {
+      const Reducer refused(
+          {{"w", weight}},
+          job,
+          Options().exchange(
+              group->getRank() == 0 ? held : std::make_shared<AllReduce>(job)));
+      TORCH_CHECK(group->getRank() == 1);
+    } catch (const c10::Error&) {
+      TORCH_CHECK(group->getRank() == 0);
+    }
+    Reducer reducer({{"w", weight}}, job);
+    test::backward(reducer, weight.sum() * (group->getRank() + 1));
+    TORCH_CHECK(weight.grad().eq(1.5).all().item<bool>(), weight.grad());
+  });
+}
+
 /// Calls a function after it has started a bucket.
 class Watched : public ForwardingExchange {
  public:

@@ -68,11 +68,24 @@ std::unique_ptr<torch::optim::Optimizer> adam(const Tensors& parameters) {
   return std::make_unique<torch::optim::Adam>(parameters, 0.1);
 }
 
-torch::nn::Linear make_net(double value) {
-  torch::nn::Linear net(4, 3);
+/// Has parameters of two dtypes.
+struct NetImpl : torch::nn::LinearImpl {
+  NetImpl() : LinearImpl(4, 3) {
+    wide = register_parameter("wide", torch::zeros({3}, torch::kDouble));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return LinearImpl::forward(x) + wide.to(torch::kFloat);
+  }
+  torch::Tensor wide;
+};
+TORCH_MODULE(Net);
+
+Net make_net(double value) {
+  Net net;
   const torch::NoGradGuard no_grad;
   net->weight.copy_(torch::arange(12).view({3, 4}) * value);
   net->bias.fill_(value);
+  net->wide.fill_(value);
   return net;
 }
 
@@ -126,7 +139,8 @@ std::vector<std::string> run(const Job& job, Tensors& trained) {
             client.finish();
             if (client.worker() == 0) {
               trained = {net->weight.detach().clone(),
-                         net->bias.detach().clone()};
+                         net->bias.detach().clone(),
+                         net->wide.detach().clone()};
             }
           });
 }

@@ -64,7 +64,8 @@ CheckpointEntry::Apply read_into(at::Tensor* variable,
   }
   const auto value = saved.tensor(name);
   if (!variable->defined()) {
-    return [variable, value] { *variable = value.clone(); };
+    // Now, because memory for a file's expanded tensor may be missing.
+    return [variable, copy = value.clone()] { *variable = copy; };
   }
   TORCH_CHECK(value.sizes() == variable->sizes() &&
                   value.scalar_type() == variable->scalar_type(),

@@ -3,8 +3,8 @@
 #include <bit>
 #include <iomanip>
 #include <limits>
+#include <map>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -179,7 +179,7 @@ class Pickler {
     write_text("storage");
     write_global(has_class ? "torch" : "torch.storage",
                  has_class ? *storage_class(dtype) : "UntypedStorage");
-    write_text(std::to_string(number_of(storage)));
+    write_text(std::to_string(number_of(storage, dtype)));
     write_text("cpu");
     write_int(static_cast<int64_t>(count));
     op(Op::TUPLE);
@@ -187,10 +187,11 @@ class Pickler {
   }
 
   /// Returns the number of a storage. A GPU storage is copied to the CPU only
-  /// once, so that tensors continue to share it.
-  size_t number_of(const c10::Storage& storage) {
-    const auto [found, is_new] =
-        numbers_.emplace(storage.unsafeGetStorageImpl(), storages_.size());
+  /// once, so that tensors continue to share it. Tensors of two dtypes cannot:
+  /// a file gives each storage one dtype.
+  size_t number_of(const c10::Storage& storage, at::ScalarType dtype) {
+    const auto [found, is_new] = numbers_.emplace(
+        std::pair(storage.unsafeGetStorageImpl(), dtype), storages_.size());
     if (is_new) {
       const auto size = static_cast<int64_t>(storage.nbytes());
       auto bytes =
@@ -220,7 +221,7 @@ class Pickler {
   std::string place_;  // path of the current value, for errors
   std::vector<at::Tensor> storages_;
   std::vector<c10::Storage> sources_;  // keeps the keys of numbers_ valid
-  std::unordered_map<const c10::StorageImpl*, size_t> numbers_;
+  std::map<std::pair<const c10::StorageImpl*, at::ScalarType>, size_t> numbers_;
 };
 
 }  // namespace

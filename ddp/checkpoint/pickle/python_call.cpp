@@ -12,15 +12,16 @@ namespace ddp::detail {
 namespace {
 
 using c10::IValue;
-using Arguments = std::vector<IValue>;
+using Arguments = c10::ArrayRef<IValue>;
 
 constexpr const char* kNumpyDtype = "numpy.dtype";
 // The longest numpy scalar has 32 bytes; longer contents are not kept.
 constexpr size_t kMaxBytes = 64;
+constexpr size_t kMaxDtypeName = 16;  // "<f8", "uint16"
 
 /// Handles dict(), dict({...}) and dict([(key, value), ...]). Returns None for
 /// other arguments.
-IValue make_dict(const Arguments& arguments, Nesting& nesting) {
+IValue make_dict(Arguments arguments, Nesting& nesting) {
   if (arguments.empty()) {
     return new_dict();
   }
@@ -30,10 +31,10 @@ IValue make_dict(const Arguments& arguments, Nesting& nesting) {
   if (!arguments[0].isList()) {
     return {};
   }
-  Arguments items;
+  std::vector<IValue> items;
   for (const auto& pair : arguments[0].toListRef()) {
-    const auto both = pair.isTuple()  ? pair.toTupleRef().elements().vec()
-                      : pair.isList() ? pair.toListRef().vec()
+    const auto both = pair.isTuple() ? pair.toTupleRef().elements().asArrayRef()
+                      : pair.isList() ? pair.toListRef()
                                       : Arguments();
     TORCH_CHECK(both.size() == 2, kDamagedPickle);
     items.insert(items.end(), both.begin(), both.end());
@@ -45,16 +46,16 @@ IValue make_dict(const Arguments& arguments, Nesting& nesting) {
 }
 
 /// Ignores the first argument, the factory of missing values.
-IValue make_defaultdict(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue make_defaultdict(Arguments arguments, Nesting& /*nesting*/) {
   return arguments.size() > 1 ? IValue() : new_dict();
 }
 
-IValue first(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue first(Arguments arguments, Nesting& /*nesting*/) {
   TORCH_CHECK(!arguments.empty(), kDamagedPickle);
   return arguments[0];
 }
 
-IValue make_complex(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue make_complex(Arguments arguments, Nesting& /*nesting*/) {
   TORCH_CHECK(arguments.size() == 2 && arguments[0].isDouble() &&
                   arguments[1].isDouble(),
               kDamagedPickle);
@@ -63,7 +64,7 @@ IValue make_complex(const Arguments& arguments, Nesting& /*nesting*/) {
 
 /// _codecs.encode(text, 'latin1'): protocol 2 saves bytes in this form, one
 /// letter for each byte.
-IValue encode(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue encode(Arguments arguments, Nesting& /*nesting*/) {
   if (arguments.empty() || !arguments[0].isString() ||
       arguments[0].toStringRef().size() > kMaxBytes) {
     return {};
@@ -83,13 +84,17 @@ IValue encode(const Arguments& arguments, Nesting& /*nesting*/) {
   return python_object("bytes", bytes);
 }
 
-IValue make_numpy_dtype(const Arguments& arguments, Nesting& /*nesting*/) {
+/// Keeps only the name, since a content could be a placeholder in a placeholder
+/// without end.
+IValue make_numpy_dtype(Arguments arguments, Nesting& /*nesting*/) {
   TORCH_CHECK(!arguments.empty(), kDamagedPickle);
-  return python_object(kNumpyDtype, arguments[0]);
+  const bool is_name = arguments[0].isString() &&
+                       arguments[0].toStringRef().size() <= kMaxDtypeName;
+  return python_object(kNumpyDtype, is_name ? arguments[0] : IValue());
 }
 
 /// scalar(dtype, bytes); the bytes are a str if Python 2 wrote the file.
-IValue make_numpy_scalar(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue make_numpy_scalar(Arguments arguments, Nesting& /*nesting*/) {
   TORCH_CHECK(arguments.size() == 2, kDamagedPickle);
   const auto dtype = content_of(arguments[0]);
   const auto bytes =
@@ -99,15 +104,15 @@ IValue make_numpy_scalar(const Arguments& arguments, Nesting& /*nesting*/) {
              : IValue();
 }
 
-IValue make_tensor_v2(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue make_tensor_v2(Arguments arguments, Nesting& /*nesting*/) {
   return rebuild_tensor_v2(arguments);
 }
 
-IValue make_tensor_v3(const Arguments& arguments, Nesting& /*nesting*/) {
+IValue make_tensor_v3(Arguments arguments, Nesting& /*nesting*/) {
   return rebuild_tensor_v3(arguments);
 }
 
-using Function = IValue (*)(const Arguments&, Nesting&);
+using Function = IValue (*)(Arguments, Nesting&);
 
 const std::unordered_map<std::string, Function>& functions() {
   static const std::unordered_map<std::string, Function> all{
@@ -144,7 +149,7 @@ bool is_plain_tensor(const std::string& type) {
 }  // namespace
 
 IValue call_python(const IValue& function,
-                   const Arguments& arguments,
+                   Arguments arguments,
                    Nesting& nesting) {
   const auto name = name_of(function);
   if (is_rebuild_from_type(name)) {
@@ -155,7 +160,7 @@ IValue call_python(const IValue& function,
                 kDamagedPickle);
     return is_plain_tensor(name_of(arguments[1]))
                ? call_python(arguments[0],
-                             arguments[2].toTupleRef().elements().vec(),
+                             arguments[2].toTupleRef().elements().asArrayRef(),
                              nesting)
                : arguments[1];
   }
@@ -175,7 +180,11 @@ void set_state(const IValue& object, const IValue& state) {
                     state.toTupleRef().elements()[1].isString(),
                 kDamagedPickle);
     const auto& order = state.toTupleRef().elements()[1].toStringRef();
-    set_content(object, order + content_of(object).toStringRef());
+    const auto content = content_of(object);
+    const auto& name = content.toStringRef();
+    TORCH_CHECK(order.size() == 1 && name.size() <= kMaxDtypeName,
+                kDamagedPickle);
+    set_content(object, order + name);
   }
 }
 

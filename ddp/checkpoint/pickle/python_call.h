@@ -1,8 +1,7 @@
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 
 #include "ddp/checkpoint/pickle/nesting.h"
 
@@ -16,7 +15,7 @@ namespace ddp::detail {
 /// @param nesting  registers the containers that the call fills.
 /// @throws c10::Error if the arguments do not match the function.
 c10::IValue call_python(const c10::IValue& function,
-                        const std::vector<c10::IValue>& arguments,
+                        c10::ArrayRef<c10::IValue> arguments,
                         Nesting& nesting);
 
 /// Executes a pickle's BUILD on an object. Drops the attributes of a dict (a

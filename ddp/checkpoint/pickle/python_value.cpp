@@ -92,7 +92,16 @@ void set_items(const IValue& container, const std::vector<IValue>& items) {
   TORCH_CHECK(container.isGenericDict() && items.size() % 2 == 0,
               kDamagedPickle);
   auto dict = container.toGenericDict();
+  // The table doubles for each key that meets too many others at its place, so
+  // thirty keys made for it would take all memory.
+  constexpr size_t kMostSlots = 64;  // for each key
+  const auto& table = static_cast<const c10::detail::DictImpl*>(
+                          static_cast<const c10::intrusive_ptr_target*>(
+                              container.internalToPointer()))
+                          ->dict;
   for (size_t i = 0; i < items.size(); i += 2) {
+    TORCH_CHECK(table.bucket_count() <= kMostSlots * (table.size() + 16),
+                kDamagedPickle);
     if (is_key(items[i])) {
       dict.insert_or_assign(items[i], items[i + 1]);
     } else {

@@ -80,7 +80,7 @@ void set_metadata(const at::Tensor& tensor, const c10::IValue& metadata) {
   }
 }
 
-at::Tensor make_tensor(const std::vector<c10::IValue>& arguments,
+at::Tensor make_tensor(c10::ArrayRef<c10::IValue> arguments,
                        std::optional<at::ScalarType> dtype,
                        const c10::IValue& metadata) {
   const auto bytes = content_of(arguments[0]);
@@ -104,7 +104,7 @@ at::Tensor make_tensor(const std::vector<c10::IValue>& arguments,
 
 }  // namespace
 
-at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments) {
+at::Tensor rebuild_tensor_v2(c10::ArrayRef<c10::IValue> arguments) {
   // The oldest files omit requires_grad and hooks.
   TORCH_CHECK(arguments.size() >= 4 && arguments.size() <= 7, kNoTensor);
   return make_tensor(arguments,
@@ -112,7 +112,7 @@ at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments) {
                      arguments.size() > 6 ? arguments[6] : c10::IValue());
 }
 
-at::Tensor rebuild_tensor_v3(const std::vector<c10::IValue>& arguments) {
+at::Tensor rebuild_tensor_v3(c10::ArrayRef<c10::IValue> arguments) {
   TORCH_CHECK(arguments.size() == 7 || arguments.size() == 8, kNoTensor);
   const auto name = name_of(arguments[6]);
   const auto dtype = dtype_of_name(name);

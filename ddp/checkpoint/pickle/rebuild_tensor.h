@@ -1,9 +1,8 @@
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 
 namespace ddp::detail {
 
@@ -14,12 +13,12 @@ namespace ddp::detail {
 /// and the negative bit are set.
 ///
 /// @throws c10::Error if the arguments are invalid or exceed the storage.
-at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments);
+at::Tensor rebuild_tensor_v2(c10::ArrayRef<c10::IValue> arguments);
 
 /// Returns the result of _rebuild_tensor_v3, which Python uses for its newer
 /// dtypes: (storage, offset, sizes, strides, requires_grad, hooks, dtype[,
 /// metadata]).
 /// @throws c10::Error as above, or if the dtype is unknown.
-at::Tensor rebuild_tensor_v3(const std::vector<c10::IValue>& arguments);
+at::Tensor rebuild_tensor_v3(c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace ddp::detail

@@ -199,7 +199,7 @@ class Unpickler {
         const auto parts = stack_.pop_last(2);
         TORCH_CHECK(parts[0].isCapsule() && parts[1].isTuple(), kDamagedPickle);
         return push(call_python(
-            parts[0], parts[1].toTupleRef().elements().vec(), nesting_));
+            parts[0], parts[1].toTupleRef().elements().asArrayRef(), nesting_));
       }
       case Op::BUILD: {
         const auto state = stack_.pop();

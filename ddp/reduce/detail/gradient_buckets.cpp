@@ -94,7 +94,10 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
   if (members.front()->parameter.sparse) {
     return make_sparse_bucket(*members.front());
   }
-  const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket;
+  // The spare elements stay on one type of device, whatever the plan.
+  const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket &&
+                         members.front()->parameter.tensor.device().type() ==
+                             slots_.front().parameter.tensor.device().type();
   auto bucket = make_dense_bucket(std::move(members),
                                   {layout_.multiple_of,
                                    has_spare ? layout_.spare_numel : 0,

@@ -1,5 +1,6 @@
 #include "ddp/reduce/detail/reducer_impl.h"
 
+#include <exception>
 #include <utility>
 
 #include <c10/core/GradMode.h>
@@ -47,6 +48,15 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
   options_.exchange(nullptr);
   hooks_ = std::make_unique<GradHooks>(
       reduction_->parameters(), [this](size_t index) { on_grad_ready(index); });
+}
+
+ReducerImpl::~ReducerImpl() {
+  if (was_left() && std::uncaught_exceptions() == 0) {
+    try {
+      end_left_pass();
+    } catch (...) {  // the program has caught the pass's exception
+    }
+  }
 }
 
 void ReducerImpl::arm() {

@@ -37,7 +37,9 @@ class PeerState;
 ///
 /// Exceptions:
 /// - One that leaves a pass before its end: the next `arm` completes the pass
-///   with the other ranks, which get the failure, and throws as they do.
+///   with the other ranks, which get the failure, and throws as they do. The
+///   destructor completes it, too, unless the exception is still on its way:
+///   the rank is probably about to leave, and then tells the exception.
 /// - One at the end of a pass (a bucket's `finish`, the action): it is thrown
 ///   after the rest of the pass; the next pass fails on all ranks.
 /// - A second one, or one of a bucket's `start`: this rank leaves the job, and
@@ -48,6 +50,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   ReducerImpl(std::vector<NamedParameter> parameters,
               c10::intrusive_ptr<c10d::Backend> group,
               const DistributedDataParallelOptions& options);
+  ~ReducerImpl();
 
   void arm();
   void disarm();

@@ -65,9 +65,11 @@ BucketLayout bucket_layout_of(Exchange& exchange, int ranks) {
   TORCH_CHECK(multiple > 0,
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
+  const int among = exchange.min_group_size();
+  const bool is_among_all = among == 0 || among >= ranks;
   return {multiple,
           StatusSums::kNumel,
-          exchange.sums_every_element(),
+          is_among_all && exchange.sums_every_element(),
           [&exchange](int64_t numel, const at::TensorOptions& options) {
             return exchange.allocate(numel, options);
           }};
@@ -91,12 +93,19 @@ UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {
                                          : UnusedMode::refuse;
 }
 
+/// Returns the number of the next reducer in a group of the job.
+int number_in(c10d::Backend& group) {
+  auto* job = monitored_backend_of(group);
+  return job != nullptr ? job->number_reducer() : 0;
+}
+
 }  // namespace
 
 Reduction::Reduction(std::vector<NamedParameter> parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
                      const DistributedDataParallelOptions& options)
     : group_(required_group(std::move(group))),
+      number_(number_in(*group_)),
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
       buckets_(checked_parameters(std::move(parameters), *exchange_),
@@ -112,9 +121,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
                      ? std::make_unique<Unreached>(buckets_.size())
                      : nullptr),
       steps_(replicated_parameters()) {
-  if (auto* job = monitored_backend_of(*group_)) {
-    status_.reducer = job->number_reducer();
-  }
+  status_.reducer = number_;
 }
 
 std::vector<NamedParameter> Reduction::parameters() const {

@@ -107,6 +107,8 @@ class Reduction {
   PassOutcome finish(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
+  // In the group. Drawn before an exchange may be refused on one rank alone.
+  int number_;
   ExchangeClaim exchange_;
   GradientBuckets buckets_;
   PassAgreement agreement_;

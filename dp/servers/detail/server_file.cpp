@@ -46,7 +46,14 @@ void ServerFile::write(const std::vector<std::string>& names,
                        int64_t run) {
   ddp::StateDict parameters;
   for (size_t i = 0; i < names.size(); ++i) {
-    parameters.insert(names[i], shard.parameters()[i].detach());
+    // All parameters lie in one storage, of which a file would have a copy for
+    // each dtype.
+    const auto& parameter = shard.parameters()[i];
+    const bool has_first_dtype =
+        parameter.dtype() == shard.parameters().front().dtype();
+    parameters.insert(
+        names[i],
+        has_first_dtype ? parameter.detach() : parameter.detach().clone());
   }
   auto value = ddp::detail::new_dict().toGenericDict();
   value.insert("model", ddp::detail::to_value(parameters));

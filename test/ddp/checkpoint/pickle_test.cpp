@@ -253,6 +253,31 @@ TEST_CASE("Scalars of numpy", "[pickle]") {
             .toInt() == 0x80FF05);
 }
 
+TEST_CASE("A numpy dtype holds its name alone", "[pickle]") {
+  // A placeholder in a placeholder in ... would be destroyed recursively.
+  constexpr size_t kLevels = 1'000'000;
+  CHECK(describe(value_of(global("numpy", "dtype") + "q" + "\0"s +
+                          repeat("h\0"s, kLevels) + "N" +
+                          repeat("\x85R", kLevels + 1))) ==
+        "a Python object of numpy.dtype");
+  CHECK_THAT(error_of(numpy_dtype("i8", "<<")), Contains("damaged"));
+}
+
+/// c10::Dict multiplies a key by a constant, and doubles its table for each key
+/// that meets too many others.
+TEST_CASE("Keys that all meet in a dict's table are refused", "[pickle]") {
+  constexpr uint64_t kFactor = 11400714819323198485U;
+  uint64_t inverse = kFactor;
+  for (int round = 0; round < 5; ++round) {
+    inverse *= 2 - kFactor * inverse;
+  }
+  std::string keys;
+  for (uint64_t i = 1; i <= 22; ++i) {
+    keys += "\x8a\x08" + raw(i * inverse) + "N";
+  }
+  CHECK_THAT(error_of("}(" + keys + "u"), Contains("damaged"));
+}
+
 TEST_CASE("Conjugate and negative bits are kept", "[pickle]") {
   const auto plain = value_of(tensor("ComplexFloatStorage", 4)).toTensor();
   const auto conj = value_of(with_metadata("ComplexFloatStorage",

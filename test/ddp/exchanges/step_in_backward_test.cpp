@@ -6,8 +6,10 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/switch_exchange.h"
+#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reducer.h"
@@ -296,6 +298,23 @@ TEST_CASE("an exchange runs in a world of one", "[exchange][in_backward]") {
     step_with(std::make_shared<StepInBackward>(optimizer, group));
     TORCH_CHECK(net->weight.eq(-5).all().item<bool>(), net->weight);
   });
+}
+
+TEST_CASE("exchanges that change gradients take no step inside",
+          "[exchange][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  torch::nn::Linear net(4, 3);
+  torch::optim::SGD optimizer(net->parameters(), 1.0);
+  const auto inside = std::make_shared<CheckFinite>(
+      std::make_shared<StepInBackward>(optimizer, group), group);
+  CHECK_THROWS_WITH(
+      WeightedMean(inside, group),
+      Contains("Expected a StepInBackward around the WeightedMean"));
+  CHECK_THROWS_WITH(
+      CastExchange(inside, torch::kHalf),
+      Contains("Expected a StepInBackward around the CastExchange"));
+  CHECK_NOTHROW(StepInBackward(
+      optimizer, std::make_shared<CastExchange>(group, torch::kHalf)));
 }
 
 TEST_CASE("an exchange without a process group is refused",

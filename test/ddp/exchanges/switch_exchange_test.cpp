@@ -218,17 +218,19 @@ TEST_CASE(
 
 TEST_CASE("a missing gradient reaches ranks that others exchange without",
           "[exchange][switch][errors]") {
+  const bool is_switch = GENERATE(false, true);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (const auto& error : try_ranks(4, [&](const Group& group) {
          const auto half = half_of(group, store);
          auto a = leaf({2});
          auto b = leaf({2});
-         Reducer reducer({{"a", a}, {"b", b}},
-                         group,
-                         Options().exchange(std::make_shared<SwitchExchange>(
-                             std::make_shared<AllReduce>(group),
-                             0,
-                             std::make_shared<AllReduce>(half))));
+         Reducer reducer(
+             {{"a", a}, {"b", b}},
+             group,
+             Options().exchange(
+                 is_switch ? later_among_half(group,
+                                              std::make_shared<AllReduce>(half))
+                           : std::make_shared<AllReduce>(half)));
          const bool skips = group->getRank() == 3;
          backward(reducer, skips ? a.sum() : a.sum() + b.sum());
        })) {

@@ -233,6 +233,15 @@ TEST_CASE("a rank that has left ends the wait for it") {
                     Contains("rank 1 of the group has left or stopped"));
 }
 
+TEST_CASE("a rank that has closed its group ends the wait for it") {
+  Job job(2);
+  { const auto closed = job.sums(1); }
+  auto sums = job.sums(0);
+  const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
+  CHECK_THROWS_WITH(sums.finish(number, kLong),
+                    Contains("rank 1 of the group has left or stopped"));
+}
+
 TEST_CASE("a rank that left after its part is not missed") {
   Job job(2);
   job.run([&](int rank) {
@@ -264,6 +273,7 @@ TEST_CASE("an abort ends the wait of this rank") {
 
 TEST_CASE("memory is zeros, is given back, and outlives all else") {
   Job job(2);
+  { const auto closed = job.sums(0); }  // writes to the board
   const int64_t at_first = job.bytes();
   constexpr int64_t kNumel = 1 << 20;
   torch::Tensor kept;
