@@ -42,8 +42,7 @@ enum class CheckpointScope { common, per_rank };
 /// @endverbatim
 /// and each added entry under its name. 'cuda' are the random states of the
 /// process's GPUs; the GPUs of the models come first. It is empty if no model
-/// is on a GPU. The first version of the format had a single state there and
-/// loads as well.
+/// is on a GPU.
 ///
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Peak of host memory: every rank holds the whole file while it

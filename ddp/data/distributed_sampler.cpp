@@ -232,15 +232,12 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
     archive.read(key, value);
     return value;
   };
-  // Older files have no "ahead".
-  c10::IValue ahead;
-  const bool has_ahead = archive.try_read("ahead", ahead);
   load_state({read("epoch").toInt(),
               read("position").toInt(),
               read("dataset_size").toInt(),
               static_cast<uint64_t>(read("seed").toInt()),
               read("shuffle").toBool(),
-              has_ahead ? ahead.toIntVector() : std::vector<int64_t>()});
+              read("ahead").toIntVector()});
 }
 
 }  // namespace ddp

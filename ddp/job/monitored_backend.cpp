@@ -18,10 +18,6 @@ namespace {
 constexpr std::chrono::milliseconds kGoPatience{1'000};
 constexpr std::chrono::milliseconds kAbortPatience{10'000};
 
-/// Time limit for the report of a departure if NCCL has found the broken
-/// connection first.
-constexpr std::chrono::milliseconds kDeparturePatience{2'000};
-
 using Shared = c10::intrusive_ptr<c10d::Backend>;
 
 /// Calls `use` on a separate thread and abandons the thread if the call takes
@@ -153,8 +149,7 @@ bool MonitoredBackend::has_failed() const {
 std::string MonitoredBackend::failure(const std::string& what) const {
   const bool is_ours = state_ == State::aborted;
   const auto departure = record_->wait_for_departure(
-      members_.ranks,
-      is_ours ? std::chrono::milliseconds(0) : kDeparturePatience);
+      members_.ranks, is_ours ? std::chrono::milliseconds(0) : kNewsPatience);
   if (departure) {
     return error_of(what, *departure);
   }

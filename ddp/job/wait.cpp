@@ -7,9 +7,6 @@
 namespace ddp::detail {
 namespace {
 
-/// The connection to a rank breaks before the report of its departure arrives.
-constexpr std::chrono::milliseconds kNewsPatience{2'000};
-
 /// Compares the text, because backends have no exception type for time-outs.
 bool is_timeout(const std::string& error) {
   return error.find("imed out") != std::string::npos ||

@@ -71,7 +71,6 @@ class SumProtocol {
   /// Whether another sum may start; otherwise advance until the oldest one is
   /// done.
   bool has_room() const { return is_done(started_ + 1 - SumBoard::kPlaces); }
-  SumNumber last_started() const { return started_; }
 
   /// Does a step that this rank can do now; of two steps the one of the older
   /// sum, because another rank may wait for it. Returns false if the next steps

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 
+#include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/trace_file.h"
 #include "ddp/trace/detail/step_report.h"
@@ -75,12 +76,7 @@ class StepTrace {
 thread_local StepTrace* current_trace = nullptr;
 
 void warn_of_no_trace(const std::exception& error) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  TORCH_WARN("rank ",
-             rank(),
-             " has no trace: ",
-             c10_error != nullptr ? c10_error->what_without_backtrace()
-                                  : error.what());
+  TORCH_WARN("rank ", rank(), " has no trace: ", text_of(error));
 }
 
 void start_trace(const void* model, c10::Device device) {

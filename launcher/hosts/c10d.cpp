@@ -272,9 +272,7 @@ void C10dRendezvous::on_time() {
     return;
   }
   perform(coordinator_->on_time(now()));
-  server_->drop_idle(
-      now() - config_.timeouts.silence(),
-      [this](LineServer::Id id) { return coordinator_->is_known(id); });
+  server_->drop_idle(now() - config_.timeouts.silence());
 }
 
 }  // namespace

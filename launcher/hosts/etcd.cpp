@@ -242,9 +242,7 @@ void EtcdRendezvous::set_timer() {
 void EtcdRendezvous::on_time() {
   perform(agent_->on_time(time_now()));
   if (server_) {
-    server_->drop_idle(
-        time_now() - config_.timeouts.silence(),
-        [this](LineServer::Id id) { return agent_->is_known(id); });
+    server_->drop_idle(time_now() - config_.timeouts.silence());
   }
 }
 

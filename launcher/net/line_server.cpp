@@ -69,11 +69,11 @@ void LineServer::close_after_flush(Id id) {
   }
 }
 
-void LineServer::drop_idle(Time latest,
-                           const std::function<bool(Id)>& is_known) {
+void LineServer::drop_idle(Time latest) {
   for (auto next = clients_.begin(); next != clients_.end();) {
     const auto client = next++;
-    if (client->second.since < latest && !is_known(client->first)) {
+    if (client->second.since < latest &&
+        !(handlers_.is_known && handlers_.is_known(client->first))) {
       clients_.erase(client);
     }
   }

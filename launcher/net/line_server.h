@@ -72,8 +72,9 @@ class LineServer {
   void close_after_flush(Id id);
 
   /// Closes connections that were opened, or passed to close_after_flush(),
-  /// before `latest`, unless the client is known. Call it from time to time.
-  void drop_idle(Time latest, const std::function<bool(Id)>& is_known);
+  /// before `latest`, unless the client is known (`Handlers::is_known`). Call
+  /// it from time to time.
+  void drop_idle(Time latest);
 
  private:
   struct Client {

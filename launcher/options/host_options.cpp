@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
 #include "launcher/options/etcd_options.h"
 #include "launcher/options/rendezvous_values.h"
@@ -40,7 +41,7 @@ void HostOptions::bind(CommandLine& line) {
   line.value("node-rank",
              "N",
              "Rank of this host [0, or the scheduler's]",
-             into(said_.host_rank, integer(0, 1 << 24)));
+             into(said_.host_rank, integer(0, ddp::detail::kMostRanks)));
   line.value("master-addr",
              "HOST",
              "Name or address of the host with --node-rank 0 [127.0.0.1]",
@@ -82,10 +83,10 @@ void HostOptions::bind_coordinated(CommandLine& line) {
              "With c10d and etcd: hosts that the first start waits for, until "
              "last_call_timeout has passed [all of MAX]",
              [this](const std::string& text) {
-               start_hosts_ =
-                   text == "all"
-                       ? std::nullopt
-                       : std::optional(parse_integer(text, 1, 1 << 24));
+               start_hosts_ = text == "all"
+                                  ? std::nullopt
+                                  : std::optional(parse_integer(
+                                        text, 1, ddp::detail::kMostRanks));
              });
   line.value(
       "local-addr",

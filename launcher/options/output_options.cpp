@@ -1,5 +1,6 @@
 #include "launcher/options/output_options.h"
 
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
 #include "launcher/options/setters.h"
 
@@ -20,9 +21,9 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "and all behind a shell's & [0]",
              [&options](const std::string& text) {
                options.stdin_rank =
-                   text == "none"
-                       ? std::nullopt
-                       : std::optional(parse_integer(text, 0, 1 << 24));
+                   text == "none" ? std::nullopt
+                                  : std::optional(parse_integer(
+                                        text, 0, ddp::detail::kMostRanks));
              });
   line.value("log-dir",
              "DIR",

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/text/number.h"
 #include "launcher/base/signal_names.h"
 
@@ -15,7 +16,6 @@ namespace {
 using ddp::detail::parse_number;
 
 constexpr int kMaxPort = 65535;
-constexpr int kMaxRanks = 1 << 24;
 
 [[noreturn]] void fail(const std::string& expected, std::string_view got) {
   throw std::invalid_argument("expected " + expected + ", but got \"" +
@@ -98,7 +98,7 @@ WorkerCount parse_worker_count(std::string_view text) {
     return {Kind::cpu, 0};
   }
   const auto value = parse_number<int>(text);
-  if (!value || *value < 1 || *value > kMaxRanks) {
+  if (!value || *value < 1 || *value > ddp::detail::kMostRanks) {
     fail("a number of workers above 0, auto, gpu or cpu", text);
   }
   return {Kind::number, *value};
@@ -109,7 +109,7 @@ HostRange parse_host_range(std::string_view text) {
   const auto least = parse_number<int>(parts.front());
   const auto most = parse_number<int>(parts.back());
   if (parts.size() > 2 || !least || !most || *least < 1 || *most < *least ||
-      *most > kMaxRanks) {
+      *most > ddp::detail::kMostRanks) {
     fail("a number of hosts above 0, or a range MIN:MAX", text);
   }
   return {*least, *most};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
@@ -33,7 +34,7 @@ void require_reader(const LaunchOptions& options, int worker_count) {
 }
 
 void require_countable(const LaunchOptions& options, int worker_count) {
-  constexpr int64_t kMostRanks = 1 << 24;
+  using ddp::detail::kMostRanks;
   if (int64_t{worker_count} * host_count(options.rendezvous) > kMostRanks) {
     throw UsageError("--nproc-per-node: expected at most " +
                      std::to_string(kMostRanks) + " ranks in all, but got " +

@@ -194,13 +194,11 @@ class SamplerEntry : public CheckpointEntry {
   }
   static std::vector<int64_t> places_in(const DictReader& dict) {
     std::vector<int64_t> places;
-    if (dict.has("ahead")) {  // missing in format version 1
-      for (const auto& place : dict.list("ahead")) {
-        TORCH_CHECK(place.isInt(),
-                    "expected ints as its sampler[\"ahead\"], but got ",
-                    describe(place));
-        places.push_back(place.toInt());
-      }
+    for (const auto& place : dict.list("ahead")) {
+      TORCH_CHECK(place.isInt(),
+                  "expected ints as its sampler[\"ahead\"], but got ",
+                  describe(place));
+      places.push_back(place.toInt());
     }
     return places;
   }

@@ -53,15 +53,6 @@ void check_size(const at::Tensor& saved, const at::Tensor& mine) {
               kNotOurs);
 }
 
-/// Returns the GPU states. Format version 1 has the state of one GPU, or None.
-std::vector<c10::IValue> gpu_states(const DictReader& saved) {
-  if (!saved.has_value(kCuda)) {
-    return {};
-  }
-  const auto states = saved.get(kCuda);
-  return states.isTensor() ? std::vector{states} : saved.list(kCuda);
-}
-
 }  // namespace
 
 std::vector<c10::Device> gpus_of(
@@ -117,7 +108,7 @@ void check_rng(const c10::IValue& value, const std::vector<c10::Device>& gpus) {
   auto probe = at::detail::createCPUGenerator();
   check_size(saved.tensor(kCpu), probe.get_state());
   probe.set_state(saved.tensor(kCpu));
-  const auto states = gpu_states(saved);
+  const auto states = saved.list(kCuda);
   for (size_t i = 0; i < std::min(gpus.size(), states.size()); ++i) {
     TORCH_CHECK(states[i].isTensor(), kNotOurs);
     check_size(states[i].toTensor(), get(gpu_generator(gpus[i])));
@@ -128,7 +119,7 @@ void restore_rng(const c10::IValue& value,
                  const std::vector<c10::Device>& gpus) {
   const DictReader saved(value, "random state");
   set(at::detail::getDefaultCPUGenerator(), saved.tensor(kCpu));
-  const auto states = gpu_states(saved);
+  const auto states = saved.list(kCuda);
   for (size_t i = 0; i < std::min(gpus.size(), states.size()); ++i) {
     set(gpu_generator(gpus[i]), states[i].toTensor());
   }

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 
 namespace ddp::detail {
+
+/// Time limit for the report of a departure, which may come after its effects:
+/// broken connections, sums of gradients.
+inline constexpr std::chrono::milliseconds kNewsPatience{2'000};
 
 /// How and when a rank has left its job.
 struct Departure {

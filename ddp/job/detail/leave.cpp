@@ -11,10 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Time limit for reports of other ranks' departures, with the collectives that
-/// they have started.
-constexpr milliseconds kHearPatience{2'000};
-
 /// Returns true if this rank leaves because of an exception.
 bool is_failing() {
   return std::current_exception() || std::uncaught_exceptions() > 0;
@@ -54,7 +50,7 @@ bool enter_leave_barrier(const Job& job) {
         rank_list(*missing));
   }
   if (job.backend_name == "nccl") {
-    job.record->wait_for_departures(job.env.world_size - 1, kHearPatience);
+    job.record->wait_for_departures(job.env.world_size - 1, kNewsPatience);
   }
   return missing && missing->empty();
 }
@@ -129,7 +125,7 @@ std::string early_problem(const Job& job, milliseconds patience) {
 }
 
 /// Runs the checks. They may wait without limit if all queued work can
-/// complete, else for kHearPatience.
+/// complete, else for kNewsPatience.
 std::string run_checks(const Job& job, bool all_have_come) {
   const auto groups = job.stuck_groups.groups();
   const bool ends =
@@ -139,7 +135,7 @@ std::string run_checks(const Job& job, bool all_have_come) {
       });
   std::string problem;
   for (const auto& answer :
-       job.record->run_checks(ends ? milliseconds::max() : kHearPatience)) {
+       job.record->run_checks(ends ? milliseconds::max() : kNewsPatience)) {
     problem += (problem.empty() ? "" : "; ") + answer;
   }
   return problem;
@@ -186,7 +182,7 @@ std::string leave(std::unique_ptr<Job> job) noexcept {
     std::string problem = knows ? "" : problem_of(*job, all_have_come);
     close_groups(*job, all_have_come);
     if (problem.empty() && !knows && !all_have_come) {
-      problem = early_problem(*job, kHearPatience);
+      problem = early_problem(*job, kNewsPatience);
     }
     job->world.reset();
     job->store.reset();

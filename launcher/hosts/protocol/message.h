@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/options/rendezvous_config.h"
 
@@ -19,7 +20,7 @@ inline constexpr int kMessageVersion = 4;
 /// Most bytes of an encoded message with its newline.
 inline constexpr size_t kLongestMessage = 16 * 1024;
 /// Bound of generations, ranks and numbers of hosts.
-inline constexpr int kLargestCount = 1 << 24;
+inline constexpr int kLargestCount = ddp::detail::kMostRanks;
 
 /// From a host: the first message of a connection.
 struct Hello {

@@ -385,85 +385,14 @@ TEST_CASE("A state of LBFGS that does not fit is refused", "[checkpoint]") {
   CHECK_THAT(damaged("n_iter", "3"), Contains("expected an int"));
 }
 
-/// Returns a file of format version 1: one model, one optimizer, one random
-/// state for a GPU, and no `ahead` places of a sampler.
-c10::IValue first_version_of(const Training& training, bool has_gpu) {
-  const auto integer = [](int64_t value) { return c10::IValue(value); };
-  const auto dict =
-      [](const std::vector<std::pair<c10::IValue, c10::IValue>>& entries) {
-        auto result = ddp::detail::new_dict();
-        for (const auto& [key, value] : entries) {
-          result.toGenericDict().insert(key, value);
-        }
-        return result;
-      };
-  auto states = ddp::detail::new_dict();
-  auto ids = ddp::detail::new_list();
-  const auto& group = training.optimizer->param_groups()[0];
-  for (size_t i = 0; i < group.params().size(); ++i) {
-    const auto& state =
-        training.optimizer->state().at(group.params()[i].unsafeGetTensorImpl());
-    const auto& sgd = static_cast<const torch::optim::SGDParamState&>(*state);
-    const auto id = static_cast<int64_t>(i);
-    states.toGenericDict().insert(
-        integer(id), dict({{"momentum_buffer", sgd.momentum_buffer()}}));
-    ids.toList().push_back(id);
-  }
-  auto groups = ddp::detail::new_list();
-  groups.toList().push_back(dict({{"lr", 0.1},
-                                  {"momentum", 0.9},
-                                  {"dampening", 0.0},
-                                  {"weight_decay", 0.0},
-                                  {"nesterov", false},
-                                  {"params", ids}}));
-  const auto generator = at::detail::getDefaultCPUGenerator();
-  auto rng = ddp::detail::new_list();
-  rng.toList().push_back(
-      dict({{"cpu", generator.get_state()},
-            {"cuda",
-             has_gpu ? c10::IValue(torch::zeros({16}, torch::kByte))
-                     : c10::IValue()}}));
-  return dict(
-      {{"model", ddp::detail::to_value(ddp::state_dict(*training.net))},
-       {"optimizer", dict({{"state", states}, {"param_groups", groups}})},
-       {"epoch", integer(4)},
-       {"step", integer(3)},
-       {"sampler",
-        dict({{"epoch", integer(4)},
-              {"position", integer(12)},  // of both ranks
-              {"dataset_size", integer(100)},
-              {"seed", integer(0)},
-              {"shuffle", true}})},
-       {"rng", rng},
-       {"format_version", integer(1)}});
-}
-
-TEST_CASE("A file of the first version goes on bit for bit", "[checkpoint]") {
+TEST_CASE("A file of a newer format version is refused", "[checkpoint]") {
   const TemporaryFolder folder;
-  const bool has_gpu = GENERATE(false, true);
-  torch::manual_seed(1);
-  Training first;
-  first.run(3);
-  const auto file = first_version_of(first, has_gpu);
-  ddp::detail::write_torch_file(folder / "first.pt", file);
-  first.run(3);
-
-  torch::manual_seed(99);
-  Training second;
-  second.run(1);
-  second.checkpoint.load(folder / "first.pt");
-  CHECK(second.checkpoint.epoch() == 4);
-  CHECK(second.checkpoint.step() == 3);
-  CHECK(second.sampler.epoch() == 4);
-  second.sampler.reset();
-  CHECK(second.sampler.position() == 6);
-  second.run(3);
-  CHECK(torch::equal(first.state(), second.state()));
-
-  // A newer format version is refused.
-  file.toGenericDict().insert_or_assign("format_version", int64_t{3});
+  Training training;
+  auto file = ddp::detail::new_dict().toGenericDict();
+  file.insert("model", ddp::detail::to_value(ddp::state_dict(*training.net)));
+  file.insert("format_version", int64_t{3});
   ddp::detail::write_torch_file(folder / "third.pt", file);
-  CHECK_THAT(load_error(second, folder / "third.pt"),
+  CHECK_THAT(load_error(training, folder / "third.pt"),
              Contains("a newer version of this library"));
 }
 

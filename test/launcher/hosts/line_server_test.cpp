@@ -152,7 +152,7 @@ TEST_CASE("a server without a free descriptor accepts again later") {
   server.loop.run_once();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(server.guests->count() == 0);
-  server.guests->drop_idle({}, [](LineServer::Id) { return true; });
+  server.guests->drop_idle({});
   server.await([&] { return server.guests->count() == 1; });
 }
 
