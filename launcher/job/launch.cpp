@@ -10,15 +10,14 @@
 #include "launcher/job/console_status.h"
 #include "launcher/job/guardian.h"
 #include "launcher/job/job_events.h"
+#include "launcher/job/status/job_folder.h"
 #include "launcher/job/status/status_file.h"
-#include "launcher/job/status/status_folder.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/caller_settings.h"
 #include "launcher/net/address.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
-#include "launcher/workers/progress/progress_folder.h"
 
 namespace launcher {
 namespace {
@@ -58,15 +57,11 @@ struct JobResources {
   SignalScope signals;
   CallerSettings settings;
   RunDirectory directory;
-  ProgressFolder progress;
-  StatusFolder status;
+  JobFolder folder;
   JobCgroup cgroup;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)),
-        directory(job),
-        progress(job),
-        status(job, directory, progress) {}
+      : signals(signals_for(job)), directory(job), folder(job, directory) {}
 };
 
 /// Runs the job in the supervisor: creates the event loop and all objects that
@@ -142,15 +137,14 @@ int supervise(const Job& job,
         "no temporary folder can be written to, so workers have no error file; "
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
-  Supervisor supervisor(
-      job,
-      {directory.path(), resources.progress.path(), resources.status.path()},
-      {.events = events,
-       .rendezvous = *rendezvous,
-       .join_steps = &join_steps,
-       .workers = workers,
-       .status = status});
-  const StatusFile status_file(loop, resources.status.path(), [&supervisor] {
+  Supervisor supervisor(job,
+                        {directory.path(), resources.folder.path()},
+                        {.events = events,
+                         .rendezvous = *rendezvous,
+                         .join_steps = &join_steps,
+                         .workers = workers,
+                         .status = status});
+  const StatusFile status_file(loop, resources.folder.path(), [&supervisor] {
     return status_json(supervisor.status());
   });
   const int code = supervisor.run();

@@ -194,12 +194,8 @@ void Supervisor::perform(const StartWorkers& action) {
                      std::to_string(world_.master.port));
   const std::string directory = attempt_directory(folders_.files, world_);
   logs_ = keeps_files(job_) ? directory : "";
-  seams_.workers.start(make_plan(job_,
-                                 {world_,
-                                  directory,
-                                  folders_.progress,
-                                  keeps_files(job_),
-                                  folders_.ends}));
+  seams_.workers.start(
+      make_plan(job_, {world_, directory, folders_.job, keeps_files(job_)}));
   if (job_.options.logs_events) {
     seams_.status.write_events(events_of_start(job_, world_));
   }

@@ -64,9 +64,8 @@ class Supervisor {
   };
 
   struct Folders {
-    std::string files;     ///< of the run; has a subfolder per attempt
-    std::string progress;  ///< of the progress files; empty: none
-    std::string ends{};    ///< of the file of worker exits; empty: none
+    std::string files;  ///< of the run; has a subfolder per attempt
+    std::string job{};  ///< see JobFolder; empty: none
   };
 
   Supervisor(const Job& job, Folders folders, const Seams& seams);

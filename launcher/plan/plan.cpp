@@ -48,13 +48,13 @@ std::string signal_list(const std::vector<int>& signals) {
 std::string worker_file(const char* name,
                         const Attempt& attempt,
                         int local_rank) {
-  return attempt.progress_folder + "/" + name + "_" +
+  return attempt.job_folder + "/" + name + "_" +
          std::to_string(attempt.world.generation) + "_" +
          std::to_string(local_rank);
 }
 
 /// Returns the FIFO of torchrun's file timer if it is enabled. Without a name
-/// from the user, it is a file in the progress folder.
+/// from the user, it is a file in the folder of the job.
 std::string timer_fifo(const Job& job, const Attempt& attempt) {
   if (!has_file_timer(job)) {
     return "";
@@ -63,16 +63,16 @@ std::string timer_fifo(const Job& job, const Attempt& attempt) {
       find_variable(job.environment, ddp::env::kTimerFile);
   return chosen != nullptr && !chosen->empty()
              ? *chosen
-             : attempt.progress_folder + "/watchdog_timer_" +
+             : attempt.job_folder + "/watchdog_timer_" +
                    std::to_string(attempt.world.generation);
 }
 
 /// Returns the path of the file that lists ended workers of this host and
 /// attempt. Empty for a single worker, which waits for no other rank.
 std::string ends_file_of(const Attempt& attempt) {
-  return attempt.ends_folder.empty() || attempt.world.world_size == 1
+  return attempt.job_folder.empty() || attempt.world.world_size == 1
              ? ""
-             : attempt.ends_folder + "/ends_" +
+             : attempt.job_folder + "/ends_" +
                    std::to_string(attempt.world.generation);
 }
 

@@ -16,11 +16,10 @@ namespace launcher {
 struct Attempt {
   World world;
   std::string directory;  ///< of this attempt's files; empty: none
-  /// Folder of the files through which workers and ddprun communicate.
-  std::string progress_folder{};
+  /// Folder of the files through which workers and ddprun communicate; empty:
+  /// none.
+  std::string job_folder{};
   bool is_kept = true;  ///< `directory` is kept after the attempt
-  /// Folder of the file that lists ended workers; empty: none.
-  std::string ends_folder{};
 };
 
 /// Description of a worker process.

@@ -98,7 +98,7 @@ TEST_CASE("ranks in a role are the world's, where hosts have several roles") {
 TEST_CASE("with a limit for hangs each worker has a file to report to") {
   Job job = job_of(2);
   launcher::Attempt attempt = attempt_of({.generation = 5, .host_count = 2});
-  attempt.progress_folder = "/tmp/p";
+  attempt.job_folder = "/tmp/p";
   const auto without = make_plan(job, attempt);
   CHECK(!without.hang_timeout);
   CHECK(without.workers[1].environment.count("DDPRUN_PROGRESS_FILE") == 0);
@@ -283,7 +283,7 @@ TEST_CASE("the workers of a host have a file that says who has ended") {
     return file != nullptr ? *file : "";
   };
   CHECK(file_of(1).empty());
-  attempt.ends_folder = "/tmp/ddprun_1";
+  attempt.job_folder = "/tmp/ddprun_1";
   attempt.world.generation = 5;
   CHECK(file_of(0) == "/tmp/ddprun_1/ends_5");
   CHECK(file_of(1) == "/tmp/ddprun_1/ends_5");

@@ -319,7 +319,7 @@ TEST_CASE("each worker of each attempt has a file to be told by") {
   job.worker_count = 2;
   job.program = {"/bin/train", {"train"}};
   const Attempt attempt{
-      .world = {.generation = 5}, .directory = "", .progress_folder = "/tmp/p"};
+      .world = {.generation = 5}, .directory = "", .job_folder = "/tmp/p"};
   const auto variables = [&](int worker) {
     return make_plan(job, attempt).workers.at(worker).environment;
   };

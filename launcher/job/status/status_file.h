@@ -14,7 +14,7 @@ inline constexpr std::string_view kStatusFileName = "status.json";
 /// Keeps a job's status in a file: writes it immediately and then every second.
 /// Each write replaces the file atomically, so that a reader always gets a
 /// complete status. If the disk is full at the first write, the file is empty.
-/// The lock of the folder shows that the job is alive (StatusFolder).
+/// The lock of the folder shows that the job is alive (JobFolder).
 class StatusFile {
  public:
   /// @param folder of the job; if empty or not writable, there is no file

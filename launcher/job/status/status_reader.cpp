@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "launcher/base/text_file.h"
+#include "launcher/job/status/job_folder.h"
 #include "launcher/job/status/status_file.h"
-#include "launcher/job/status/status_folder.h"
 #include "launcher/job/status/status_json.h"
 
 namespace launcher {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/job/status/status_folder.h"
+#include "launcher/job/status/job_folder.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/status/status_reader.h"
 #include "test/launcher/bound_loop.h"

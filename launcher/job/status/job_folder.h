@@ -4,27 +4,27 @@
 #include <string_view>
 
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/progress_folder.h"
 
 namespace launcher {
 
-/// Chooses the folder of a job's status file and of the file that lists the
-/// ended workers for the running ones. Uses one of the job's temporary folders,
-/// which have mode 0700. If the job has none, creates a folder, which the
-/// destructor removes. Never uses a --log-dir, which other users may read and
-/// which may lie on a file server.
+/// Chooses the folder of the files that ddprun shares with its workers
+/// (progress, requests to stop, the list of ended workers, torchrun's file
+/// timer) and with `ddprun --status`: the folder of the run if that is a
+/// temporary one, else a temporary folder that the destructor removes. It has
+/// mode 0700 and is never a --log-dir, which other users may read and which may
+/// lie on a file server: a worker writes to the folder in each step.
 ///
 /// Holds a lock (flock) on the folder while one of ddprun's processes is alive,
 /// so that readers and systemd-tmpfiles can distinguish the folder of a running
 /// job from the folder of a killed ddprun.
-class StatusFolder {
+class JobFolder {
  public:
-  StatusFolder(const Job& job,
-               const RunDirectory& directory,
-               const ProgressFolder& progress);
-  ~StatusFolder();
-  StatusFolder(const StatusFolder&) = delete;
-  StatusFolder& operator=(const StatusFolder&) = delete;
+  /// @throws LaunchError if no place is writable although the job needs one:
+  ///   for --hang-timeout, --on-preempt and torchrun's file timer
+  JobFolder(const Job& job, const RunDirectory& directory);
+  ~JobFolder();
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
 
   /// Path of the folder; empty if no place is writable.
   const std::string& path() const { return path_; }

@@ -1,10 +1,12 @@
-#include "launcher/job/status/status_folder.h"
+#include "launcher/job/status/job_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
+
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 namespace {
@@ -15,21 +17,18 @@ Fd open_folder(const std::string& path) {
 
 }  // namespace
 
-StatusFolder::StatusFolder(const Job& job,
-                           const RunDirectory& directory,
-                           const ProgressFolder& progress) {
-  if (!directory.is_kept()) {
-    path_ = directory.path();
-  } else if (!progress.path().empty()) {
-    path_ = progress.path();
-  } else {
-    path_ = make_temporary_folder(job, /*is_needed=*/false);
+JobFolder::JobFolder(const Job& job, const RunDirectory& directory)
+    : path_(directory.is_kept() ? "" : directory.path()) {
+  if (path_.empty()) {
+    const bool is_needed = job.options.hang_timeout || job.options.on_preempt ||
+                           has_file_timer(job);
+    path_ = make_temporary_folder(job, is_needed);
     is_own_ = !path_.empty();
   }
   lock_ = path_.empty() ? Fd() : lock_folder(path_);
 }
 
-StatusFolder::~StatusFolder() {
+JobFolder::~JobFolder() {
   if (is_own_) {
     std::error_code ignored;  // removes files of a killed supervisor, too
     std::filesystem::remove_all(path_, ignored);
