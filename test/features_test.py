@@ -230,4 +230,6 @@ class Features(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__.splitlines()[2])
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -76,7 +76,7 @@ class StepTrace {
 thread_local StepTrace* current_trace = nullptr;
 
 void warn_of_no_trace(const std::exception& error) {
-  TORCH_WARN("rank ", rank(), " has no trace: ", text_of(error));
+  TORCH_WARN("rank ", rank(), " has no trace: ", detail::text_of(error));
 }
 
 void start_trace(const void* model, c10::Device device) {

@@ -10,8 +10,8 @@ namespace ddp::detail {
 
 /// Limits the containers that a pickle fills. The result is at most `kMaxDepth`
 /// levels deep and has no cycles, so that recursive functions can walk and free
-/// it. The number of items is limited too, so that filling takes no longer than
-/// reading the file.
+/// it. The number of items is limited too, and the length of keys, so that
+/// filling takes no longer than reading the file.
 ///
 /// A container that is already an item of another container may not be filled
 /// any more: Python completes each container first, unless one contains itself.
@@ -20,7 +20,8 @@ class Nesting {
   /// The depth to which Python's recursion limit lets it save.
   static constexpr int kMaxDepth = 1000;
 
-  /// @param max_items  maximum number of items of all containers together.
+  /// @param max_items  maximum number of items of all containers together; 64
+  ///   bytes of keys count as an item.
   explicit Nesting(size_t max_items) : left_(max_items) {}
 
   /// Registers that `container` gets `items`: for a list or a tuple its

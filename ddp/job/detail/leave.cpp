@@ -35,7 +35,9 @@ bool enter_leave_barrier(const Job& job) {
   try {
     note_departure(*job.store, job.env.rank, job.env.world_size);
   } catch (const std::exception&) {
-    return false;  // the store is gone, and rank 0 with it
+    // The store is gone, and rank 0 with it. The news of that may come later.
+    job.record->wait_for_departure({0}, kNewsPatience);
+    return false;
   }
   const auto missing =
       wait_for_departures(*job.store, job.env.world_size, kLeaveTimeout);

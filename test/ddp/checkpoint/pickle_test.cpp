@@ -278,6 +278,13 @@ TEST_CASE("Keys that all meet in a dict's table are refused", "[pickle]") {
   CHECK_THAT(error_of("}(" + keys + "u"), Contains("damaged"));
 }
 
+TEST_CASE("A long key that comes often is refused", "[pickle]") {
+  const std::string key(100'000, 'k');
+  const auto value = "}(X" + raw(static_cast<uint32_t>(key.size())) + key +
+                     "q\0N"s + repeat("h\0N"s, 20'000) + "u";
+  CHECK_THAT(error_of(value), Contains("damaged"));
+}
+
 TEST_CASE("Conjugate and negative bits are kept", "[pickle]") {
   const auto plain = value_of(tensor("ComplexFloatStorage", 4)).toTensor();
   const auto conj = value_of(with_metadata("ComplexFloatStorage",
