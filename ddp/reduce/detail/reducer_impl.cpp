@@ -51,7 +51,8 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
 }
 
 ReducerImpl::~ReducerImpl() {
-  if (was_left() && std::uncaught_exceptions() == 0) {
+  // After `or_abort` there is no pass to complete.
+  if (was_left() && final_error_.empty() && std::uncaught_exceptions() == 0) {
     try {
       end_left_pass();
     } catch (...) {  // the program has caught the pass's exception
