@@ -191,12 +191,12 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-/// Calls `function`. If it throws, the group is aborted, because the other
-/// ranks would wait for this rank in a broadcast.
+/// Returns the result of `function`. If that throws, the group is aborted,
+/// because the other ranks would wait for this rank in a broadcast.
 template <class Function>
-void ZeroRedundancyOptimizer::abort_on_error(const Function& function) const {
+auto ZeroRedundancyOptimizer::abort_on_error(const Function& function) const {
   try {
-    function();
+    return function();
   } catch (...) {
     if (group_) {
       detail::abort_and_announce(*group_,
@@ -247,9 +247,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
               " to consolidate on, but got ",
               to);
   check_groups();
-  std::unique_ptr<Optimizer> whole;
-  abort_on_error([&] { whole = gather_state(to); });
-  return whole;
+  return abort_on_error([&] { return gather_state(to); });
 }
 
 /// Returns the whole state on rank `to`, null on the others.

@@ -226,7 +226,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
 
  private:
   template <class Function>
-  void abort_on_error(const Function& function) const;
+  auto abort_on_error(const Function& function) const;
   void step_with_peers();
   std::unique_ptr<torch::optim::Optimizer> gather_state(int to) const;
   std::unique_ptr<torch::optim::Optimizer> make_again(

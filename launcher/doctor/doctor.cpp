@@ -19,10 +19,10 @@ namespace {
 /// job. `refusal` is the error with which a job would end.
 JobShape shape_of_job(const LaunchOptions& options,
                       const HostInfo& host,
+                      const Environment& environment,
                       MachineFacts& machine) {
   JobShape job{.hosts = host_count(options.rendezvous),
                .host_rank = host_rank(options.rendezvous)};
-  const Environment environment = machine.environment;
   try {
     if (const auto gpus = chosen_gpus(options, host, environment)) {
       machine.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
@@ -99,7 +99,7 @@ Diagnosis examine(const DoctorOptions& options,
   }
   machine.network = probe_network(host.name, rendezvous_endpoint(options.job));
   machine.system = probe_system(host, environment);
-  const JobShape job = shape_of_job(options.job, host, machine);
+  const JobShape job = shape_of_job(options.job, host, environment, machine);
   // First, because the other hosts wait for this one.
   machine.hosts = look_at_hosts(options.job, machine, tell);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);

@@ -13,9 +13,10 @@ namespace launcher {
 /// process's cgroup.
 std::optional<std::string> own_cgroup_folder(std::string_view controller = "");
 
-/// Returns the folder of this process's own cgroup and the folders above it,
-/// whose limits apply, too. In the version 1 hierarchy of a controller also
-/// where a container's mount does not show which cgroup is its own.
+/// Returns the folder of this process's own cgroup and the folders above it;
+/// the limits of all of them apply. For a version 1 controller whose hierarchy
+/// does not show the process's cgroup (in a container), begins with the mount
+/// itself.
 std::vector<std::string> limiting_cgroup_folders(
     std::string_view controller = "");
 

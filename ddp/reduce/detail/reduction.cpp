@@ -93,10 +93,13 @@ UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {
                                          : UnusedMode::refuse;
 }
 
-/// Returns the number of the next reducer in a group of the job.
-int number_in(c10d::Backend& group) {
-  auto* job = monitored_backend_of(group);
-  return job != nullptr ? job->number_reducer() : 0;
+/// Returns the status of a new reducer, with its number in a group of the job.
+PassStatus new_status(c10d::Backend& group) {
+  PassStatus status;
+  if (auto* job = monitored_backend_of(group)) {
+    status.reducer = job->number_reducer();
+  }
+  return status;
 }
 
 }  // namespace
@@ -105,7 +108,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
                      const DistributedDataParallelOptions& options)
     : group_(required_group(std::move(group))),
-      number_(number_in(*group_)),
+      status_(new_status(*group_)),
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
       buckets_(checked_parameters(std::move(parameters), *exchange_),
@@ -120,9 +123,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       unreached_(options.find_unused_parameters()
                      ? std::make_unique<Unreached>(buckets_.size())
                      : nullptr),
-      steps_(replicated_parameters()) {
-  status_.reducer = number_;
-}
+      steps_(replicated_parameters()) {}
 
 std::vector<NamedParameter> Reduction::parameters() const {
   std::vector<NamedParameter> parameters;

@@ -107,8 +107,9 @@ class Reduction {
   PassOutcome finish(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
-  // In the group. Drawn before an exchange may be refused on one rank alone.
-  int number_;
+  // Of the current pass. Holds the reducer's number in the group, which is
+  // drawn before an exchange may be refused on one rank alone.
+  PassStatus status_;
   ExchangeClaim exchange_;
   GradientBuckets buckets_;
   PassAgreement agreement_;
@@ -117,7 +118,6 @@ class Reduction {
   std::unique_ptr<GraphRecord> graph_;    // of a static graph, else null
   std::unique_ptr<Unreached> unreached_;  // if parameters may be unused
   StepDetector steps_;
-  PassStatus status_;          // of the current pass
   std::vector<size_t> order_;  // of gradients, while recording
   size_t next_ = 0;            // bucket to start next
 };

@@ -120,11 +120,11 @@ StatusAnswers read_statuses(const std::vector<std::string>& files) {
     }
     auto status = parse_status(text->text);
     const bool is_old = std::time(nullptr) - text->written > kOldestSeconds;
-    if (!lives && !is_old) {
-      continue;  // of a ddprun on another host: locks show on one host alone
-    }
     if (!lives) {
-      answers.stale.push_back(path);
+      // Locks show on one host alone. A ddprun on another host renews its file.
+      if (is_old) {
+        answers.stale.push_back(path);
+      }
     } else if (!status || is_old) {
       answers.silent.push_back({path, status ? status->supervisor : 0});
     } else {
