@@ -15,7 +15,6 @@
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
 #include "ddp/optim/averaging_optimizer.h"
-#include "ddp/tensors/stepped_in_backward.h"
 
 namespace ddp {
 namespace {
@@ -158,10 +157,6 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!enabled_) {
     return;
   }
-  TORCH_CHECK(!detail::SteppedInBackward::contains(optimizer),
-              "Expected an optimizer that steps after backward() for "
-              "GradScaler, but got one that a StepInBackward steps, with "
-              "gradients that are still scaled; use one of the two");
   check_out_of_join(optimizer);
   prepare_in_join(optimizer);
   check_scaled("unscale_()");

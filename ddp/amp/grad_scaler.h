@@ -117,11 +117,10 @@ class GradScaler : public Joinable {
   /// @throws c10::Error if it was already called for this optimizer, or the
   ///   optimizer has stepped, since the last `update()`; before the first
   ///   `scale()`; for a gradient of float16 or a complex dtype, or of bfloat16
-  ///   on a GPU (keep parameters in float); for an optimizer that a
-  ///   `StepInBackward` steps; for an optimizer in the scaler's `Join`, because
-  ///   a rank without inputs would step it with gradients that are still
-  ///   scaled; with a `process_group`, if a rank has left or the group's
-  ///   time-out is over, and as `Join::step_outside`.
+  ///   on a GPU (keep parameters in float); for an optimizer in the scaler's
+  ///   `Join`, because a rank without inputs would step it with gradients that
+  ///   are still scaled; with a `process_group`, if a rank has left or the
+  ///   group's time-out is over, and as `Join::step_outside`.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Calls `optimizer.step()` unless a gradient contains inf or NaN.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/detail/refuse_step_inside.h"
 #include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
@@ -15,7 +14,6 @@ CastExchange::CastExchange(std::shared_ptr<Exchange> inner,
                            c10::ScalarType dtype)
     : ForwardingExchange(std::move(inner), "the converted gradients"),
       dtype_(dtype) {
-  detail::refuse_step_inside(this->inner(), "CastExchange");
   TORCH_CHECK(dtype == c10::kBFloat16 || dtype == c10::kHalf ||
                   dtype == c10::kFloat || dtype == c10::kDouble,
               "Expected gradients to travel as kBFloat16, kHalf, kFloat or "

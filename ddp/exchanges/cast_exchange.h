@@ -47,8 +47,7 @@ class CastExchange : public ForwardingExchange {
   /// @param inner  exchange of the converted buckets.
   /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble; the same on all
   ///   ranks, which is not checked.
-  /// @throws c10::Error for another dtype, or if `inner` is null or steps (a
-  ///   `StepInBackward`).
+  /// @throws c10::Error for another dtype, or if `inner` is null.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   bool sums_every_element() const override { return false; }

@@ -6,7 +6,6 @@
 #include <ATen/ops/full.h>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/detail/refuse_step_inside.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
@@ -20,7 +19,6 @@ WeightedMean::WeightedMean(std::shared_ptr<Exchange> inner,
                            c10::intrusive_ptr<c10d::Backend> group)
     : ForwardingExchange(std::move(inner), "the weighted gradients"),
       group_(detail::required_group(std::move(group))) {
-  detail::refuse_step_inside(this->inner(), "WeightedMean");
   const int among = this->inner().min_group_size();
   TORCH_CHECK(among == 0 || among >= group_->getSize(),
               "Expected an exchange among all ",

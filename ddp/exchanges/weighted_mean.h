@@ -52,7 +52,7 @@ class WeightedMean : public ForwardingExchange {
   ///   it multiplied by the weight of this step.
   /// @param group  its ranks.
   /// @throws c10::Error if `inner` or `group` is null, or if `inner` averages
-  ///   among fewer ranks than the group's, or steps (a `StepInBackward`).
+  ///   among fewer ranks than the group's.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 

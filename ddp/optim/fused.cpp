@@ -16,8 +16,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 
-#include "ddp/tensors/with_parameters.h"
-
 namespace ddp {
 namespace {
 
@@ -182,15 +180,34 @@ bool has_repeats(const std::vector<at::Tensor>& params) {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
+/// The parameters of each group of an optimizer.
+using GroupParameters = std::vector<std::vector<at::Tensor>>;
+
+/// Calls `work` while the optimizer's groups hold only these parameters, so
+/// that its step updates no others. LibTorch's optimizers find the state by the
+/// parameter and the options by the group.
+template <class Work>
+void with_parameters(Optimizer& optimizer,
+                     GroupParameters& parameters,
+                     const Work& work) {
+  const auto swap = [&] {
+    for (size_t g = 0; g < parameters.size(); ++g) {
+      optimizer.param_groups()[g].params().swap(parameters[g]);
+    }
+  };
+  swap();
+  const auto guard = c10::make_scope_exit(swap);
+  work();
+}
+
 /// Steps the parameters that the kernels support, and returns the others. One
 /// kernel would make all steps of a repeated parameter at the same time.
 template <class Options>
-detail::GroupParameters step_fused(Optimizer& optimizer,
-                                   FusedBatches& batches) {
+GroupParameters step_fused(Optimizer& optimizer, FusedBatches& batches) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const auto guard = c10::make_scope_exit([&] { batches.clear(); });
   auto& groups = optimizer.param_groups();
-  detail::GroupParameters rest(groups.size());
+  GroupParameters rest(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& options = static_cast<const Options&>(groups[g].options());
     const auto& params = groups[g].params();
@@ -238,7 +255,7 @@ at::Tensor fused_step(Optimizer& optimizer,
   if (std::any_of(rest.begin(), rest.end(), [](const auto& group) {
         return !group.empty();
       })) {
-    detail::with_parameters(optimizer, rest, step_rest);
+    with_parameters(optimizer, rest, step_rest);
   }
   return loss;
 }

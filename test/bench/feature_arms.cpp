@@ -9,7 +9,6 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/model_averager.h"
@@ -90,69 +89,34 @@ std::unique_ptr<Arm> autocast_arm(const Workload& workload,
   });
 }
 
-/// A wrapped chain with LibTorch's SGD, for arms that order the parts of a step
-/// by themselves.
-class WrappedChainArm : public Arm {
+/// An arm that averages gradients in each fourth step only, which also updates
+/// the parameters.
+class AccumulatingArm : public Arm {
  public:
-  using MakeExchange =
-      std::function<std::shared_ptr<Exchange>(torch::optim::SGD& optimizer)>;
-
-  WrappedChainArm(const Workload& workload,
-                  const Group& group,
-                  const MakeExchange& make_exchange)
+  AccumulatingArm(const Workload& workload, const Group& group)
       : net_(on_device<Chain>(workload)),
         data_(input(workload)),
         target_(target(workload)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
-        model_(net_,
-               DistributedDataParallelOptions().process_group(group).exchange(
-                   make_exchange(optimizer_))) {}
+        model_(net_, DistributedDataParallelOptions().process_group(group)) {}
 
- protected:
-  void pass() { torch::mse_loss(model_->forward(data_), target_).backward(); }
-  torch::optim::SGD& optimizer() { return optimizer_; }
-  DistributedDataParallel<Chain>& model() { return model_; }
+  void step() override {
+    if (++steps_ % 4 != 0) {
+      const NoSyncGuard no_sync(*model_);
+      return pass();
+    }
+    pass();
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
 
  private:
+  void pass() { torch::mse_loss(model_->forward(data_), target_).backward(); }
+
   Chain net_;
   torch::Tensor data_, target_;
   torch::optim::SGD optimizer_;
   DistributedDataParallel<Chain> model_;
-};
-
-/// An arm with optimizer steps during the backward pass.
-class InBackwardArm : public WrappedChainArm {
- public:
-  InBackwardArm(const Workload& workload, const Group& group)
-      : WrappedChainArm(workload, group, [&](torch::optim::SGD& optimizer) {
-          return std::make_shared<StepInBackward>(optimizer, group);
-        }) {}
-
-  void step() override {
-    pass();
-    optimizer().zero_grad();
-  }
-};
-
-/// An arm that averages gradients in each fourth step only, which also updates
-/// the parameters.
-class AccumulatingArm : public WrappedChainArm {
- public:
-  AccumulatingArm(const Workload& workload, const Group& group)
-      : WrappedChainArm(
-            workload, group, [](torch::optim::SGD&) { return nullptr; }) {}
-
-  void step() override {
-    if (++steps_ % 4 != 0) {
-      const NoSyncGuard no_sync(*model());
-      return pass();
-    }
-    pass();
-    optimizer().step();
-    optimizer().zero_grad();
-  }
-
- private:
   int64_t steps_ = 0;
 };
 
@@ -250,10 +214,6 @@ std::map<std::string, Maker> feature_makers() {
            [](const Workload& workload, const Group& group) {
              return wrapped_arm<Chain>(
                  workload, group, Options().find_unused_parameters(true));
-           }},
-          {"step_in_backward",
-           [](const Workload& workload, const Group& group) {
-             return std::make_unique<InBackwardArm>(workload, group);
            }},
           {"zero", [](const Workload& workload, const Group& group) {
              return wrapped_arm<Chain>(

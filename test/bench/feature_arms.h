@@ -17,7 +17,7 @@ using Maker =
 
 /// Returns, by name, makers of arms that add one feature to "ours":
 /// "mixed_precision", "autocast", "checkpointed" (checkpoint_activations of
-/// each layer), "cast_exchange", "power_sgd", "step_in_backward", "find_unused"
+/// each layer), "cast_exchange", "power_sgd", "find_unused"
 /// (find_unused_parameters), "accumulate4" (NoSyncGuard in three of four
 /// steps), "average8" (a ModelAverager of period 8 instead of the wrapper) and
 /// "zero" (a ZeroRedundancyOptimizer). "batch_norm", "own_buffers" (without

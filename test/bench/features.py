@@ -20,7 +20,6 @@ TITLES = {
     "average8": "`ModelAverager` after each eighth step",
     "cast_exchange": "`CastExchange`, bfloat16",
     "power_sgd": "`PowerSGD`, rank 1",
-    "step_in_backward": "`StepInBackward`, SGD",
     "zero": "`ZeroRedundancyOptimizer`, SGD",
 }
 # The baseline of features that are not compared to the plain wrapper.

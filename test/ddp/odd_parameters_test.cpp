@@ -11,7 +11,6 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/optim/fused.h"
 #include "test/support/catch.h"
 #include "test/support/gradients.h"
@@ -132,20 +131,13 @@ TEST_CASE("gradients of half parameters add up in float", "[reducer][odd]") {
 
 TEST_CASE("optimizers step half parameters by gradients in float",
           "[reducer][odd]") {
-  const bool in_backward = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {
     auto weight = leaf({4}, torch::kBFloat16);
     weight.set_grad_dtype(torch::kFloat);
     FusedSGD optimizer({weight}, torch::optim::SGDOptions(0.5));
-    Options options;
-    if (in_backward) {
-      options.exchange(std::make_shared<StepInBackward>(optimizer, group));
-    }
-    Reducer reducer({{"weight", weight}}, group, options);
+    Reducer reducer({{"weight", weight}}, group);
     backward(reducer, weight.sum() * (group->getRank() + 1.0));
-    if (!in_backward) {
-      optimizer.step();
-    }
+    optimizer.step();
     TORCH_CHECK(all_equal(weight, 1 - 0.5 * 1.5), weight);
   });
 }

@@ -17,7 +17,6 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "test/support/catch.h"
@@ -167,44 +166,37 @@ TEST_CASE("a module on two devices trains as on one") {
 
 struct Way {
   const char* name;
-  std::function<std::shared_ptr<Exchange>(const Group&,
-                                          torch::optim::Optimizer&)>
-      make;
+  std::function<std::shared_ptr<Exchange>(const Group&)> make;
   double factor = 1.5;  // mean of the ranks' factors rank + 1
 };
 
 const std::vector<Way>& ways() {
-  using Optimizer = torch::optim::Optimizer;
   static const std::vector<Way> all{
       {"AllReduce",
-       [](const Group& group, Optimizer&) {
-         return std::make_shared<AllReduce>(group);
-       }},
+       [](const Group& group) { return std::make_shared<AllReduce>(group); }},
       {"CastExchange",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<CastExchange>(group, torch::kBFloat16);
        }},
       {"CheckFinite",
-       [](const Group& group, Optimizer&) {
-         return std::make_shared<CheckFinite>(group);
-       }},
+       [](const Group& group) { return std::make_shared<CheckFinite>(group); }},
       {"CodedExchange, narrow",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<CodedExchange>(
              group, std::make_shared<NarrowCode>(torch::kBFloat16));
        }},
       {"CodedExchange, quantized",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<CodedExchange>(
              group, std::make_shared<QuantizedCode>(4));
        }},
       {"DesyncGuard",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<DesyncGuard>(group,
                                               DesyncGuardOptions().every(1));
        }},
       {"HookExchange",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<HookExchange>(
              [group](const GradientBucket& bucket) {
                std::vector<torch::Tensor> tensors{bucket.payload.div_(2)};
@@ -212,22 +204,16 @@ const std::vector<Way>& ways() {
              });
        }},
       {"PowerSGD",
-       [](const Group& group, Optimizer&) {
-         return std::make_shared<PowerSGD>(group);
-       }},
-      {"StepInBackward",
-       [](const Group& group, Optimizer& optimizer) {
-         return std::make_shared<StepInBackward>(optimizer, group);
-       }},
+       [](const Group& group) { return std::make_shared<PowerSGD>(group); }},
       {"SwitchExchange",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          return std::make_shared<SwitchExchange>(
              std::make_shared<AllReduce>(group),
              1,
              std::make_shared<CastExchange>(group, torch::kBFloat16));
        }},
       {"WeightedMean",
-       [](const Group& group, Optimizer&) {
+       [](const Group& group) {
          auto mean = std::make_shared<WeightedMean>(group);
          mean->set_weight(group->getRank() + 1);
          return mean;
@@ -245,11 +231,10 @@ TEST_CASE("an exchange brings gradients of two devices to where they belong") {
     const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
     const int first = 2 * real->getRank();
     const TwoStages module(fake_device(first), fake_device(first + 1));
-    torch::optim::SGD still(module->parameters(), /*lr=*/0);
     DistributedDataParallel model(
         module,
         DistributedDataParallelOptions().process_group(group).exchange(
-            way.make(group, still)));
+            way.make(group)));
     TwoStages plain(torch::kCPU, torch::kCPU);
     copy_state(module, plain);
     for (int64_t step = 0; step < 3; ++step) {

@@ -18,7 +18,6 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reducer.h"
@@ -270,14 +269,6 @@ const std::vector<Way>& ways() {
   return all;
 }
 
-const Way& way_named(const std::string& name) {
-  const auto& all = ways();
-  const auto found = std::find_if(
-      all.begin(), all.end(), [&](const Way& way) { return way.name == name; });
-  TORCH_CHECK(found != all.end(), "no way is named ", name);
-  return *found;
-}
-
 TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   if (!has_gpus(2)) {
     return;
@@ -386,45 +377,6 @@ TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
       rank.expect_close(a.grad().cpu(),
                         torch::full({97}, pass * 1.5),
                         c10::str("gradient of pass ", pass));
-    }
-  });
-}
-
-TEST_CASE("an optimizer steps in backward on the streams of the buckets",
-          "[gpu]") {
-  if (!has_gpus(2)) {
-    return;
-  }
-  // One exchange of each kind: none, a code, two exchanges per bucket, two
-  // nested.
-  const auto& way = way_named(GENERATE("AllReduce",
-                                       "CodedExchange, narrow",
-                                       "PowerSGD",
-                                       "WeightedMean over CastExchange"));
-  INFO(way.name);
-  INFO(any_schedule());
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    // Circular dependency: the exchange needs the optimizer, and the optimizer
-    // needs the parameters that `streams` creates.
-    torch::optim::SGD optimizer(std::vector<Tensor>{torch::ones({1})},
-                                torch::optim::SGDOptions(0.25).momentum(0.5));
-    Streams streams(
-        rank, std::make_shared<StepInBackward>(optimizer, way.make(rank)));
-    optimizer.param_groups()[0].params() = streams.parameters();
-    double momentum = 0;
-    double moved = 0;
-    for (int step = 1; step <= 4; ++step) {
-      streams.pass(patterns_times(step * (rank.rank + 1.0)));
-      momentum = 0.5 * momentum + step * way.factor;
-      moved += 0.25 * momentum;
-      auto expected = patterns_times(-moved);
-      for (auto& each : expected) {
-        each += 1;
-      }
-      expect_all_close(rank,
-                       streams.on_host(streams.parameters()),
-                       expected,
-                       c10::str(way.name, ", step ", step, ", parameter"));
     }
   });
 }

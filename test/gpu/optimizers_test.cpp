@@ -7,7 +7,6 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/ddp/optim/optimizers.h"
 #include "test/gpu/nccl_ranks.h"
@@ -41,13 +40,9 @@ torch::nn::Sequential net_on(c10::Device device) {
   return net;
 }
 
-TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
-  const auto way = GENERATE(as<std::string>(),
-                            "fused",
-                            "sharded",
-                            "sharded by bucket",
-                            "in backward",
-                            "both");
+TEST_CASE("fused and sharded over NCCL", "[gpu]") {
+  const auto way =
+      GENERATE(as<std::string>(), "fused", "sharded", "sharded by bucket");
   const auto kind = GENERATE(as<std::string>(), "sgd", "adamw");
   if (!has_gpus(2)) {
     return;
@@ -58,7 +53,7 @@ TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
     auto net = net_on(rank.device);
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
     const auto alone = make_optimizer(kind, Groups{plain->parameters()});
-    const auto name = way == "fused" || way == "both" ? "fused " + kind : kind;
+    const auto name = way == "fused" ? "fused " + kind : kind;
     const auto make = [&](const Groups& groups) {
       return make_optimizer(name, groups);
     };
@@ -73,15 +68,10 @@ TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
     } else {
       optimizer = make(Groups{net->parameters()});
     }
-    auto options = DistributedDataParallelOptions()
-                       .process_group(rank.group)
-                       .first_bucket_cap_mb(0.0003)
-                       .bucket_cap_mb(0.0005);
-    const bool in_backward = way == "in backward" || way == "both";
-    if (in_backward) {
-      options.exchange(
-          std::make_shared<StepInBackward>(*optimizer, rank.group));
-    }
+    const auto options = DistributedDataParallelOptions()
+                             .process_group(rank.group)
+                             .first_bucket_cap_mb(0.0003)
+                             .bucket_cap_mb(0.0005);
     DistributedDataParallel model(net, options);
     for (int step = 0; step < 4; ++step) {
       const auto batch = numbers({8, 6}, 100 + step);
@@ -91,9 +81,7 @@ TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
       alone->step();
       optimizer->zero_grad(/*set_to_none=*/step % 2 == 0);
       model->forward(mine.to(rank.device)).pow(2).mean().backward();
-      if (!in_backward) {
-        optimizer->step();
-      }
+      optimizer->step();
     }
     for (size_t i = 0; i < net->parameters().size(); ++i) {
       rank.expect_close(net->parameters()[i],

@@ -18,7 +18,6 @@
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
@@ -29,7 +28,6 @@ namespace ddp::test {
 namespace {
 
 using Options = DistributedDataParallelOptions;
-using Optimizer = torch::optim::Optimizer;
 using torch::Tensor;
 
 constexpr int kFirstSteps = 5;
@@ -55,7 +53,7 @@ class NoHostWaits {
 
 struct Way {
   const char* name;
-  std::function<Options(Optimizer&)> options;
+  std::function<Options()> options;
   /// Greatest difference of a parameter from a training without an option.
   double tolerance = 1e-5;
 };
@@ -67,50 +65,42 @@ Options with(std::shared_ptr<Exchange> exchange) {
 /// All exchanges except CheckFinite: its host has to wait.
 const std::vector<Way>& ways() {
   static const std::vector<Way> all{
-      {"no option", [](auto&) { return Options(); }},
+      {"no option", [] { return Options(); }},
       {"gradient_as_bucket_view",
-       [](auto&) { return Options().gradient_as_bucket_view(true); }},
+       [] { return Options().gradient_as_bucket_view(true); }},
       {"find_unused_parameters",
-       [](auto&) { return Options().find_unused_parameters(true); }},
-      {"static_graph", [](auto&) { return Options().static_graph(true); }},
+       [] { return Options().find_unused_parameters(true); }},
+      {"static_graph", [] { return Options().static_graph(true); }},
       {"AllReduce that divides twice",
-       [](auto&) {
+       [] {
          return with(std::make_shared<AllReduce>(
              process_group(), AllReduceOptions().predivide(2)));
        }},
       {"CastExchange",
-       [](auto&) {
+       [] {
          return with(
              std::make_shared<CastExchange>(process_group(), torch::kBFloat16));
        },
        kRounded},
       {"CodedExchange, narrow",
-       [](auto&) {
+       [] {
          return with(std::make_shared<CodedExchange>(
              process_group(), std::make_shared<NarrowCode>(torch::kBFloat16)));
        },
        kRounded},
       {"CodedExchange, quantized",
-       [](auto&) {
+       [] {
          return with(std::make_shared<CodedExchange>(
              process_group(), std::make_shared<QuantizedCode>(64)));
        },
        kCompressed},
       {"DesyncGuard",
-       [](auto&) {
-         return with(std::make_shared<DesyncGuard>(process_group()));
-       }},
+       [] { return with(std::make_shared<DesyncGuard>(process_group())); }},
       {"PowerSGD",
-       [](auto&) { return with(std::make_shared<PowerSGD>(process_group())); },
+       [] { return with(std::make_shared<PowerSGD>(process_group())); },
        kCompressed},
-      {"StepInBackward",
-       [](Optimizer& optimizer) {
-         return with(
-             std::make_shared<StepInBackward>(optimizer, process_group()));
-       }},
-      {"WeightedMean", [](auto&) {
-         return with(std::make_shared<WeightedMean>(process_group()));
-       }}};
+      {"WeightedMean",
+       [] { return with(std::make_shared<WeightedMean>(process_group())); }}};
   return all;
 }
 
@@ -122,16 +112,12 @@ Tensor check_way(const Way& way) {
       torch::nn::Linear(32, 32), torch::nn::Tanh(), torch::nn::Linear(32, 4));
   net->to(device);
   torch::optim::SGD optimizer(net->parameters(), 0.01);
-  DistributedDataParallel model(net, way.options(optimizer));
-  const bool steps_in_backward =
-      std::string(way.name).find("StepInBackward") != std::string::npos;
+  DistributedDataParallel model(net, way.options());
   const auto x = torch::ones({8, 32}, device) * (rank() + 1);
   const auto train = [&](int steps) {
     for (int step = 0; step < steps; ++step) {
       model->forward(x).pow(2).mean().backward();
-      if (!steps_in_backward) {
-        optimizer.step();
-      }
+      optimizer.step();
       optimizer.zero_grad();
     }
   };

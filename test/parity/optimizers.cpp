@@ -75,21 +75,6 @@ void sharded(Log& log, const std::string& kind) {
   train(log, net, model, optimizer);
 }
 
-void in_backward(Log& log) {
-  const Net net(Norm::none);
-  torch::optim::SGD optimizer(
-      net->parameters(), SGDOptions(0.0625).momentum(0.75).weight_decay(0.125));
-  Model model(net,
-              ddp::DistributedDataParallelOptions().exchange(
-                  std::make_shared<ddp::StepInBackward>(optimizer,
-                                                        ddp::process_group())));
-  for (int64_t step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
-    torch::mse_loss(model->forward(inputs(step)), targets(step)).backward();
-    log.state(net);
-  }
-}
-
 const std::vector<passes_side::Case> kCases{
     {"fused_sgd", [](Log& log) { fused(log, "sgd"); }},
     {"fused_nesterov", [](Log& log) { fused(log, "nesterov"); }},
@@ -98,7 +83,6 @@ const std::vector<passes_side::Case> kCases{
     {"fused_adamw", [](Log& log) { fused(log, "adamw"); }},
     {"sharded_sgd", [](Log& log) { sharded(log, "sgd"); }},
     {"sharded_adamw", [](Log& log) { sharded(log, "adamw"); }},
-    {"in_backward", in_backward},
 };
 
 }  // namespace optimizers_side

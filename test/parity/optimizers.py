@@ -50,21 +50,10 @@ def sharded(log, kind):
     train(log, trained)
 
 
-def in_backward(log):
-    trained = Trained(Net())
-    trained.model._register_fused_optim(
-        torch.optim.SGD, lr=0.0625, momentum=0.75, weight_decay=0.125)
-    for step in range(STEPS):
-        trained.net.zero_grad()
-        F.mse_loss(trained.model(inputs(step)), targets(step)).backward()
-        log.state(trained.net)
-
-
 CASES = {
     **{f"fused_{kind}": functools.partial(fused, kind=kind) for kind in KINDS},
     **{f"sharded_{kind}": functools.partial(sharded, kind=kind)
        for kind in ("sgd", "adamw")},
-    "in_backward": in_backward,
 }
 
 

@@ -3,7 +3,9 @@
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
+#include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
 #include "ddp/reduce/detail/status_sums.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -311,6 +313,74 @@ TEST_CASE("sparse gradients go through an exchange that takes them",
     CHECK(table.grad().to_dense().equal(expected));
     CHECK(sparse_ones == step);
   }
+}
+
+TEST_CASE("an exchange runs in a world of one", "[exchange]") {
+  const int size = GENERATE(1, 2);
+  run_ranks(size, [&](const Group& group) {
+    const auto doubling = [] {
+      const auto exchange = std::make_shared<FakeExchange>();
+      exchange->on_finish = [](const GradientBucket& bucket) {
+        bucket.payload.mul_(2);
+      };
+      return exchange;
+    };
+    torch::nn::Linear net(4, 3);
+    DistributedDataParallel model(
+        net, Options().process_group(group).exchange(doubling()));
+    TORCH_CHECK((model->process_group() == nullptr) == (size == 1));
+    const auto expect_gradient = [&](double value) {
+      for (int step = 0; step < 3; ++step) {
+        model->zero_grad();
+        model->forward(torch::ones({1, 4})).sum().backward();
+        TORCH_CHECK(net->weight.grad().eq(value).all().item<bool>());
+      }
+    };
+    expect_gradient(2);
+    if (size > 1) {
+      return;
+    }
+    // Without an exchange, a model of one rank has no reducer; with one, it
+    // gets one again.
+    model->update_process_group(group, nullptr);
+    expect_gradient(1);
+    model->update_process_group(group, doubling());
+    expect_gradient(2);
+    model->update_process_group(group, doubling());
+    expect_gradient(2);
+  });
+}
+
+TEST_CASE("an exchange without a process group is refused",
+          "[exchange][errors]") {
+  torch::nn::Linear net(4, 3);
+  const auto exchange =
+      std::make_shared<AllReduce>(c10::make_intrusive<FakeBackend>(1));
+  CHECK_THROWS_WITH(DistributedDataParallel(net, Options().exchange(exchange)),
+                    Contains("call ddp::init_process_group()"));
+}
+
+TEST_CASE("an exchange within others serves one model at a time",
+          "[exchange][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto one = leaf(1);
+  const auto two = leaf(1);
+  const auto inner = std::make_shared<AllReduce>(group);
+  const auto claim = [&](const at::Tensor& param) {
+    return Reducer(
+        {{"param", param}},
+        group,
+        Options().exchange(std::make_shared<CheckFinite>(inner, group)));
+  };
+  {
+    const auto first = claim(one);
+    CHECK_THROWS_WITH(claim(two), Contains("one that another model"));
+    CHECK_THROWS_WITH(
+        Reducer({{"param", two}}, group, Options().exchange(inner)),
+        Contains("one that another model"));
+  }
+  claim(two);
+  Reducer({{"param", two}}, group, Options().exchange(inner));
 }
 
 TEST_CASE("what an exchange does not take is said at once",

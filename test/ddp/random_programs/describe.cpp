@@ -31,8 +31,7 @@ const Words kCombines{"mean",
                       "low rank",
                       "switched",
                       "weights",
-                      "none",
-                      "in backward"};
+                      "none"};
 const Words kSteppers{"sgd",
                       "momentum",
                       "fused momentum",

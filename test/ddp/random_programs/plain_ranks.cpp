@@ -209,9 +209,7 @@ void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
 }
 
 void PlainRanks::step(const Act& act) {
-  if (program_.steps_after_backward()) {
-    make_step(act.clip, std::vector<bool>(program_.size, true));
-  }
+  make_step(act.clip, std::vector<bool>(program_.size, true));
   for (auto& learner : ranks_) {
     learner->zero(act.zero);
   }
@@ -236,7 +234,7 @@ void PlainRanks::join(size_t index) {
     reduction_->reduce(
         act, live, static_cast<double>(act.by_live() ? count : program_.size));
     share_buffers(source);
-    if (program_.steps_after_backward() && (turn + 1) % act.forwards == 0) {
+    if ((turn + 1) % act.forwards == 0) {
       make_step(
           0,
           act.steps_joined() ? std::vector<bool>(program_.size, true) : live);
@@ -262,9 +260,7 @@ void PlainRanks::join_in_part(size_t index) {
     }
     reduction_->reduce(act, all, program_.size);
     share_buffers(act.kind == Act::Kind::leave ? program_.size - 1 : 0);
-    if (program_.steps_after_backward()) {
-      make_step(0, all);
-    }
+    make_step(0, all);
     for (auto& learner : ranks_) {
       learner->zero(act.zero);
     }

@@ -116,9 +116,6 @@ void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
     }
   }
   forget_pass();
-  if (program_.combine == Combine::in_backward) {
-    step_in_backward();
-  }
 }
 
 /// Drops the gradients of ranks without inputs.
@@ -205,9 +202,6 @@ void PlainReduction::reduce_one(const Act& act,
     }
   }
   const auto mean = sum / divisor(usual, weights);
-  if (program_.unused != Unused::fixed || is_in_graph(index)) {
-    stepped_[index] = mean;
-  }
   // All passes of a static graph reduce the same parameters, although a rank
   // may have no inputs.
   if (!is_used && !is_in_graph(index)) {
@@ -234,25 +228,6 @@ bool PlainReduction::is_in_graph(size_t parameter) const {
     }
   }
   return false;
-}
-
-/// Makes the optimizer step with the means, also of parameters whose gradients
-/// the pass has left unchanged.
-void PlainReduction::step_in_backward() {
-  for (const auto& learner : ranks_) {
-    std::vector<Tensor> kept;
-    for (size_t i = 0; i < names_.size(); ++i) {
-      Tensor& grad = learner->parameters[i].mutable_grad();
-      const auto mean = stepped_.find(i);
-      kept.push_back(grad);
-      grad = mean == stepped_.end() ? Tensor() : gradient_of(i, mean->second);
-    }
-    learner->optimizer->step();
-    for (size_t i = 0; i < names_.size(); ++i) {
-      learner->parameters[i].mutable_grad() = kept[i];
-    }
-  }
-  stepped_.clear();
 }
 
 }  // namespace ddp::test

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,8 +29,7 @@ class PlainReduction {
   /// Marks the gradients of the rank's last backward as local: the next pass
   /// averages them, too.
   void keep(int rank);
-  /// Reduces the gradients of the ranks' last backward passes. Also makes the
-  /// optimizer step if the program does so in backward.
+  /// Reduces the gradients of the ranks' last backward passes.
   void reduce(const Act& act, const Pass& live, double divisor);
   /// Ends a pass, also one that has thrown, and forgets the local gradients
   /// before it.
@@ -49,7 +47,6 @@ class PlainReduction {
                   const Pass& live,
                   double usual,
                   size_t parameter);
-  void step_in_backward();
 
   const Program& program_;
   const Learners& ranks_;
@@ -59,7 +56,6 @@ class PlainReduction {
   // By rank: parameters with a gradient from the last backward, and from local
   // passes.
   std::vector<std::set<size_t>> arrived_, accumulated_;
-  std::map<size_t, torch::Tensor> stepped_;  // means, by parameter
 };
 
 }  // namespace ddp::test

@@ -80,8 +80,7 @@ void Player::perform(size_t index) {
 }
 
 std::shared_ptr<Exchange> Player::new_exchange() {
-  return wrapper().exchange =
-             make_exchange(program_, group_, *learner_.optimizer);
+  return wrapper().exchange = make_exchange(program_, group_);
 }
 
 void Player::wrap(const Act& act) {
@@ -189,9 +188,6 @@ void Player::evaluate(const Act& act) {
 }
 
 void Player::make_step(double clip) {
-  if (!program_.steps_after_backward()) {
-    return;
-  }
   auto& optimizer = *learner_.optimizer;
   if (!scaler_) {
     learner_.clip(clip);

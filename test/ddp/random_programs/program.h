@@ -45,8 +45,7 @@ enum class Combine {
   low_rank,
   switched,  ///< from the mean to the sum
   weights,
-  none,
-  in_backward  ///< mean and optimizer step
+  none
 };
 
 enum class Stepper {
@@ -146,7 +145,6 @@ struct Program {
   bool scales = false;  ///< uses a GradScaler
   std::vector<Act> acts;
 
-  bool steps_after_backward() const { return combine != Combine::in_backward; }
   /// Returns whether gradients pass through an exchange. One rank has one only
   /// if the program gives it.
   bool exchanges() const { return size > 1 || combine != Combine::mean; }

@@ -28,8 +28,7 @@ std::shared_ptr<Exchange> hook_over(const Group& group) {
 }  // namespace
 
 std::shared_ptr<Exchange> make_exchange(const Program& program,
-                                        const Group& group,
-                                        torch::optim::Optimizer& optimizer) {
+                                        const Group& group) {
   switch (program.combine) {
     case Combine::mean:
       return nullptr;
@@ -60,8 +59,6 @@ std::shared_ptr<Exchange> make_exchange(const Program& program,
       return std::make_shared<WeightedMean>(group);
     case Combine::none:
       return std::make_shared<NoExchange>();
-    case Combine::in_backward:
-      return std::make_shared<StepInBackward>(optimizer, group);
   }
   return nullptr;
 }

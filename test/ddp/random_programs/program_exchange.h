@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "ddp/exchange.h"
-#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "test/ddp/random_programs/program.h"
 #include "test/support/local_ranks.h"
@@ -12,7 +11,6 @@ namespace ddp::test {
 
 /// Returns the exchange of a program's ranks; null for the default exchange.
 std::shared_ptr<Exchange> make_exchange(const Program& program,
-                                        const Group& group,
-                                        torch::optim::Optimizer& optimizer);
+                                        const Group& group);
 
 }  // namespace ddp::test

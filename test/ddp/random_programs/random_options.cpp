@@ -21,9 +21,7 @@ Combine random_combine(Dice& dice) {
                                Combine::low_rank,
                                Combine::switched,
                                Combine::weights,
-                               Combine::none,
-                               Combine::in_backward,
-                               Combine::in_backward});
+                               Combine::none});
 }
 
 Stepper random_stepper(const Program& program, Dice& dice) {
@@ -33,8 +31,7 @@ Stepper random_stepper(const Program& program, Dice& dice) {
     all.insert(all.end(), {Stepper::adam, Stepper::fused_adam});
   }
   // Sharded optimizers require gradients that are equal on all ranks.
-  if (program.combine != Combine::none &&
-      program.combine != Combine::in_backward) {
+  if (program.combine != Combine::none) {
     all.push_back(Stepper::sharded_momentum);
     if (!program.is_lossy()) {
       all.push_back(Stepper::sharded_adam);
@@ -60,8 +57,7 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
 }
 
 bool may_scale(Combine combine) {
-  return combine != Combine::checked && combine != Combine::quantized &&
-         combine != Combine::in_backward;
+  return combine != Combine::checked && combine != Combine::quantized;
 }
 
 void choose_options(Program& program, Dice& dice) {

@@ -149,8 +149,7 @@ class ProgramGenerator {
     act.in_threads = dice_.chance(10);
     // Steps between two backward passes change tensors that the second pass has
     // saved.
-    const bool may_part =
-        may_keep(program_) && program_.combine != Combine::in_backward;
+    const bool may_part = may_keep(program_);
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
     act.repeats = may_part && dice_.chance(15) ? 2 : 1;
     if (dice_.chance(20)) {
@@ -278,11 +277,8 @@ class ProgramGenerator {
     has_trained() = has_trained() || act.fewest() > 0;
   }
 
-  /// Returns whether acts may fail. With steps in backward a failed pass may
-  /// already have stepped.
-  bool may_fail() const {
-    return program_.size > 1 && program_.combine != Combine::in_backward;
-  }
+  /// Returns whether acts may fail.
+  bool may_fail() const { return program_.size > 1; }
 
   void miss() {
     const auto& parts = program_.parts;
