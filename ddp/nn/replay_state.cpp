@@ -29,14 +29,6 @@ std::vector<c10::Device> devices_near(const std::vector<at::Tensor>& near) {
   return devices;
 }
 
-/// Enters a scope with new copies of the cast parameters.
-void enter(const std::vector<ParameterCastsPtr>& casts,
-           std::optional<CastScope>& scope) {
-  if (!casts.empty()) {
-    scope.emplace(casts);
-  }
-}
-
 }  // namespace
 
 ReplayState::ReplayState(const std::vector<at::Tensor>& near)
@@ -69,7 +61,6 @@ ReplayState::Scope::Scope(const ReplayState& state) {
     guards_.push_back(std::make_unique<AutocastGuard>(
         device_type, AutocastOptions().enabled(is_enabled).dtype(dtype)));
   }
-  enter(state.casts_, casts_);
 }
 
 ReplayState::Scope::~Scope() {
@@ -93,7 +84,6 @@ ReplayState::Draws::~Draws() {
 SegmentScope::SegmentScope()
     : caches_casts_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_cache_enabled(false);
-  enter(CastScope::active(), casts_);
   ++entered_segments;
 }
 

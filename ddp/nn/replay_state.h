@@ -12,12 +12,11 @@
 
 #include "ddp/amp/autocast.h"
 #include "ddp/tensors/generator_states.h"
-#include "ddp/tensors/parameter_casts.h"
 
 namespace ddp::detail {
 
 /// State that a computation depends on besides its arguments and parameters:
-/// the default generators, autocast, and the dtype that parameters are cast to.
+/// the default generators and autocast.
 class ReplayState {
  public:
   /// Records the current state.
@@ -44,10 +43,8 @@ class ReplayState {
     return !cpu_after_ || cpu_after_->are_current();
   }
 
-  /// Sets the recorded autocast and casts during its lifetime, and restores the
-  /// previous ones. If no casts were recorded, those of the thread stay. Narrow
-  /// copies of parameters by these casts are not shared with code outside; a
-  /// `SegmentScope` does the same for copies by autocast.
+  /// Sets the recorded autocast during its lifetime, and restores the previous
+  /// one.
   class Scope;
 
   /// Sets the generators to the recorded states during its lifetime, and
@@ -68,7 +65,6 @@ class ReplayState {
   /// State after the first computation, if it has drawn on the CPU.
   std::optional<GeneratorStates> cpu_after_;
   std::vector<Autocast> autocasts_;
-  std::vector<ParameterCastsPtr> casts_ = CastScope::active();
 };
 
 class ReplayState::Scope {
@@ -80,7 +76,6 @@ class ReplayState::Scope {
 
  private:
   std::vector<std::unique_ptr<AutocastGuard>> guards_;
-  std::optional<CastScope> casts_;
 };
 
 class ReplayState::Draws {
@@ -95,8 +90,9 @@ class ReplayState::Draws {
   GeneratorStates before_;
 };
 
-/// Marks that this thread computes a segment, during its lifetime. Casts of
-/// parameters are made for the segment alone, since they are part of its graph.
+/// Marks that this thread computes a segment, during its lifetime. Autocast
+/// makes narrow copies of parameters for the segment alone, since they are part
+/// of its graph.
 class SegmentScope {
  public:
   SegmentScope();
@@ -109,7 +105,6 @@ class SegmentScope {
 
  private:
   bool caches_casts_;
-  std::optional<CastScope> casts_;
 };
 
 }  // namespace ddp::detail

@@ -62,10 +62,6 @@ class ScriptModuleImpl : public torch::nn::Module {
 /// forward returns an IValue: use `.toTensor()` or `.toTuple()`.
 /// `for_each_tensor` finds tensors at any depth in it.
 ///
-/// The wrapper's `mixed_precision` with a param_dtype is refused (c10::Error),
-/// because code that TorchScript's compiler differentiates reads parameters in
-/// their own dtype. TorchScript has its own autocast.
-///
 /// This module has no `clone()`, and a `dp::DataParallel` of several devices
 /// cannot gather tensors in an IValue.
 ///

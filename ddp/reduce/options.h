@@ -118,12 +118,12 @@ struct DistributedDataParallelOptions {
   /// in between. Parameters that train in the first pass may be frozen and
   /// train again later.
   TORCH_ARG(bool, static_graph) = false;
-  /// Dtypes of the forward's computation, of gradients in transit and of
-  /// buffers. A `Reducer` alone ignores it.
+  /// Dtypes of gradients in transit and of buffers. A `Reducer` alone ignores
+  /// it.
   TORCH_ARG(MixedPrecision, mixed_precision) = {};
   /// How ranks combine their gradients. Null: `AllReduce` over the group
-  /// (`CastExchange` if mixed_precision has a param_dtype or reduce_dtype), and
-  /// nothing for a single rank. The object keeps state between steps, so each
+  /// (`CastExchange` if mixed_precision has a reduce_dtype), and nothing for a
+  /// single rank. The object keeps state between steps, so each
   /// model needs one of its own. It also runs in a world of one, which needs a
   /// process group then (`init_process_group`), else the constructor throws
   /// c10::Error.

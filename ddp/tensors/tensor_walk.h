@@ -40,10 +40,9 @@ namespace ddp {
 ///   }
 /// @endcode
 /// The function returns references, as `std::tie` does. For copies,
-/// `dp::scatter`, `dp::gather`, `dp::DataParallel` and a param_dtype of
-/// `MixedPrecision` throw c10::Error if they have to replace a tensor (by a
-/// chunk, or one of another device or dtype). For a struct without tensors the
-/// function returns `std::tie()`.
+/// `dp::scatter`, `dp::gather` and `dp::DataParallel` throw c10::Error if they
+/// have to replace a tensor (by a chunk, or one of another device). For a
+/// struct without tensors the function returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);
 

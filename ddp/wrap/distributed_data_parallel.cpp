@@ -13,7 +13,6 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/replay_state.h"
-#include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
@@ -22,15 +21,6 @@
 
 namespace ddp {
 namespace {
-
-void check_no_script(const torch::nn::Module& module) {
-  for (const auto& item : module.named_modules()) {
-    TORCH_CHECK(item.value()->as<ScriptModuleImpl>() == nullptr,
-                "Expected mixed_precision without a param_dtype for a "
-                "ScriptModule, but got one; use the script's own autocast, or "
-                "convert it");
-  }
-}
 
 [[noreturn]] void refuse_conversion() {
   TORCH_CHECK(
@@ -170,7 +160,6 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
   add("buffer_hook", options_.buffer_hook() ? "set" : "unset");
   add_switch("init_sync", options_.init_sync());
   const auto& precision = options_.mixed_precision();
-  add("param_dtype of mixed_precision", text_of(precision.param_dtype()));
   add("reduce_dtype of mixed_precision", text_of(precision.reduce_dtype()));
   add("buffer_dtype of mixed_precision", text_of(precision.buffer_dtype()));
   const auto* own = exchange.get();
@@ -267,22 +256,7 @@ void DistributedDataParallelBase::set_precision(
     const detail::WrappedModule& found) {
   const auto& precision = options_.mixed_precision();
   exchange_ = detail::choose_exchange(precision, options_.exchange(), group_);
-  if (precision.param_dtype()) {
-    check_no_script(*inner_);
-    casts_ = std::make_shared<detail::ParameterCasts>(
-        detail::tensors_of(found.parameters), *precision.param_dtype());
-  }
   detail::cast_buffers(precision, detail::tensors_of(found.buffers));
-}
-
-std::unique_ptr<detail::CastScope>
-DistributedDataParallelBase::cast_parameters() const {
-  if (!casts_) {
-    return nullptr;
-  }
-  auto casts = detail::CastScope::active();
-  casts.push_back(casts_);
-  return std::make_unique<detail::CastScope>(std::move(casts));
 }
 
 void DistributedDataParallelBase::take_part(const JoinTurn& turn) {

@@ -11,7 +11,6 @@
 #include "ddp/reduce/options.h"
 #include "ddp/tensors/tensor_walk.h"
 #include "ddp/wrap/detail/any_forward.h"
-#include "ddp/wrap/detail/cast_inputs.h"
 #include "ddp/wrap/distributed_data_parallel_base.h"
 
 namespace ddp {
@@ -107,9 +106,7 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   auto watched(const Forward& forward, Args&&... args) {
     before_forward();
     RECORD_USER_SCOPE("DistributedDataParallel.forward");
-    const auto casts = cast_parameters();
-    auto output = detail::with_inputs_as(
-        input_dtype(), forward, std::forward<Args>(args)...);
+    auto output = forward(std::forward<Args>(args)...);
     static_assert(
         detail::shows_all_tensors<decltype(output)>,
         "Expected a result whose tensors the wrapper sees, because it averages "

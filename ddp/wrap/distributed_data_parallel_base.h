@@ -12,7 +12,6 @@
 #include "ddp/job/join.h"
 #include "ddp/reduce/options.h"
 #include "ddp/reduce/reducer.h"
-#include "ddp/tensors/parameter_casts.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
@@ -133,14 +132,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Makes a backward pass from this output of the forward a reduced one.
   void watch(const torch::Tensor& output);
 
-  /// Returns the dtype to which a forward converts its inputs, if any.
-  std::optional<c10::ScalarType> input_dtype() const {
-    return options_.mixed_precision().param_dtype();
-  }
-  /// Activates the low-precision parameters for one forward; returns null
-  /// without a param_dtype.
-  std::unique_ptr<detail::CastScope> cast_parameters() const;
-
  private:
   friend class NoSyncGuard;
   struct Pass;
@@ -167,7 +158,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::vector<NamedParameter> frozen_;
   std::set<std::string> ignored_;  // names of local tensors
   std::unique_ptr<detail::IgnoredParameters> ignored_parameters_;
-  detail::ParameterCastsPtr casts_;  // null without param_dtype
   // Null in a world of one, unless the program gave an exchange.
   std::unique_ptr<Reducer> reducer_;
   std::shared_ptr<Pass> pass_;      // shared with the reducer

@@ -215,9 +215,8 @@ class DataParallelImpl : public DataParallelBase {
 /// Threads and streams: the replicas run concurrently, each on a persistent
 /// thread with the caller's grad mode, autocast state and current streams, and
 /// with the replica's device as the current device. With two devices or more, a
-/// forward within a ddp::DistributedDataParallel whose `mixed_precision` has a
-/// param_dtype throws c10::Error. So does a ddp::SyncBatchNorm in training mode
-/// in the replicas if its group has several ranks. Replicas that draw random
+/// ddp::SyncBatchNorm in training mode in the replicas throws c10::Error if its
+/// group has several ranks. Replicas that draw random
 /// numbers on the CPU share LibTorch's single CPU generator, in an unspecified
 /// order; within ddp::checkpoint_activations a replica must not draw random
 /// numbers on the CPU. CPU replicas split the caller's intra-op threads among

@@ -5,7 +5,6 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include "ddp/amp/autocast.h"
-#include "ddp/amp/mixed_precision.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
@@ -159,15 +158,7 @@ MakeOptimizer sharded_sgd(const Group& group) {
 
 std::map<std::string, Maker> feature_makers() {
   using Options = DistributedDataParallelOptions;
-  return {{"mixed_precision",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<Chain>(
-                 workload,
-                 group,
-                 Options().mixed_precision(
-                     MixedPrecision().param_dtype(torch::kBFloat16)));
-           }},
-          {"autocast", autocast_arm},
+  return {{"autocast", autocast_arm},
           {"checkpointed",
            [](const Workload& workload, const Group& group) {
              return wrapped_arm<CheckpointedChain>(workload, group, Options());

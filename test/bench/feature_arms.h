@@ -16,7 +16,7 @@ using Maker =
     std::function<std::unique_ptr<Arm>(const Workload&, const Group&)>;
 
 /// Returns, by name, makers of arms that add one feature to "ours":
-/// "mixed_precision", "autocast", "checkpointed" (checkpoint_activations of
+/// "autocast", "checkpointed" (checkpoint_activations of
 /// each layer), "cast_exchange", "power_sgd", "find_unused"
 /// (find_unused_parameters), "accumulate4" (NoSyncGuard in three of four
 /// steps), "average8" (a ModelAverager of period 8 instead of the wrapper) and

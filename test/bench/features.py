@@ -10,7 +10,6 @@ from steps import GPU_STEPS, MODELS, STEPS, Ranks, measure, rank_count
 from tables import format_ratio, format_time, print_table
 
 TITLES = {
-    "mixed_precision": "`mixed_precision`, param_dtype bfloat16",
     "autocast": "`AutocastGuard`, bfloat16",
     "checkpointed": "`checkpoint_activations` of each layer",
     "sync_batch_norm": "`SyncBatchNorm` after each layer / BatchNorm1d",

@@ -193,16 +193,5 @@ TEST_CASE("a script is saved and loaded as any module", "[script]") {
   CHECK(restored.forward({x}).toTensor().equal(net(x).toTensor()));
 }
 
-TEST_CASE("a script computes in its parameters' dtype", "[script][errors]") {
-  const auto wrap = [](const MixedPrecision& precision) {
-    DistributedDataParallel model(scripted(),
-                                  Options().mixed_precision(precision));
-  };
-  CHECK_THROWS_WITH(wrap(MixedPrecision().param_dtype(torch::kBFloat16)),
-                    Contains("Expected mixed_precision without a param_dtype "
-                             "for a ScriptModule"));
-  CHECK_NOTHROW(wrap(MixedPrecision().buffer_dtype(torch::kFloat)));
-}
-
 }  // namespace script_module_test
 }  // namespace ddp

@@ -57,22 +57,6 @@ TEST_CASE("a forward in the module's own forward", "[dp]") {
   CHECK(close(outer->forward(x), inner->linear(x)));
 }
 
-TEST_CASE("within a wrapper that computes in another dtype", "[dp]") {
-  const auto x = torch::ones({4, 3});
-  const auto forward = [&](int replicas) {
-    DataParallel inner(torch::nn::Linear(3, 2), on_cpus(replicas));
-    ddp::DistributedDataParallel outer(
-        inner,
-        ddp::DistributedDataParallelOptions()
-            .process_group(c10::make_intrusive<ddp::test::FakeBackend>(1))
-            .mixed_precision(
-                ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
-    return outer->forward(x);
-  };
-  CHECK_THROWS_WITH(forward(2), Catch::Contains("AutocastGuard"));
-  CHECK(forward(1).scalar_type() == torch::kBFloat16);
-}
-
 /// Uses the first of its two parameters.
 struct HalfUsedImpl : torch::nn::Cloneable<HalfUsedImpl> {
   HalfUsedImpl() { reset(); }

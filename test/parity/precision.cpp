@@ -253,28 +253,6 @@ void wire(Log& log, torch::Dtype dtype) {
   }
 }
 
-void native(Log& log, const ddp::MixedPrecision& precision, Norm norm) {
-  Net net(norm);
-  net->to(torch::kFloat);
-  Model trained(
-      net, ddp::DistributedDataParallelOptions().mixed_precision(precision));
-  for (int64_t step = 0; step < kSteps; ++step) {
-    trained.optimizer.zero_grad();
-    const auto output = trained.model->forward(narrow_inputs(step));
-    torch::mse_loss(output.to(torch::kFloat), narrow_targets(step)).backward();
-    trained.optimizer.step();
-    log.note("output", output);
-    log.note("gradient", trained.net->first->weight.grad());
-    log.state(trained.net);
-  }
-}
-
-ddp::MixedPrecision all_narrow() {
-  return ddp::MixedPrecision()
-      .param_dtype(torch::kBFloat16)
-      .buffer_dtype(torch::kBFloat16);
-}
-
 const std::vector<passes_side::Case> kCases{
     {"scaled", scaled},
     {"two_optimizers", two_optimizers},
@@ -285,15 +263,6 @@ const std::vector<passes_side::Case> kCases{
     {"mixed_half", [](Log& log) { mixed(log, torch::kHalf); }},
     {"wire_bf16", [](Log& log) { wire(log, torch::kBFloat16); }},
     {"wire_half", [](Log& log) { wire(log, torch::kHalf); }},
-    {"native", [](Log& log) { native(log, all_narrow(), Norm::none); }},
-    {"native_summed_in_float",
-     [](Log& log) {
-       native(log, all_narrow().reduce_dtype(torch::kFloat), Norm::none);
-     }},
-    {"native_norm",
-     [](Log& log) {
-       native(log, all_narrow().reduce_dtype(torch::kFloat), Norm::batch);
-     }},
 };
 
 }  // namespace precision_side

@@ -168,34 +168,6 @@ def wire(log, hook):
         log.state(trained.net)
 
 
-def native(log, reduce_dtype, norm=False):
-    """Implements mixed precision explicitly: PyTorch's own mixed_precision
-    needs an accelerator's streams (on the CPU it frees narrow parameters
-    that are still read)."""
-    net = Net(norm).float()
-    for buffer in net.buffers():
-        if buffer.is_floating_point():
-            buffer.data = buffer.to(torch.bfloat16)
-    optimizer = torch.optim.SGD(net.parameters(), 0.0625)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        narrow = {name: parameter.to(torch.bfloat16)
-                  for name, parameter in net.named_parameters()}
-        output = torch.func.functional_call(net, narrow,
-                                            inputs(step).to(torch.bfloat16))
-        F.mse_loss(output.float(), targets(step).float()).backward()
-        for parameter in net.parameters():
-            wire = parameter.grad.to(reduce_dtype)
-            dist.all_reduce(wire)
-            parameter.grad = (wire / dist.get_world_size()).float()
-        for buffer in net.buffers():
-            dist.broadcast(buffer, 0)
-        optimizer.step()
-        log.note("output", output)
-        log.note("gradient", net.first.weight.grad)
-        log.state(net)
-
-
 CASES = {
     "scaled": scaled,
     "two_optimizers": two_optimizers,
@@ -206,9 +178,6 @@ CASES = {
     "mixed_half": lambda log: mixed(log, torch.float16),
     "wire_bf16": lambda log: wire(log, default_hooks.bf16_compress_hook),
     "wire_half": lambda log: wire(log, default_hooks.fp16_compress_hook),
-    "native": lambda log: native(log, torch.bfloat16),
-    "native_summed_in_float": lambda log: native(log, torch.float),
-    "native_norm": lambda log: native(log, torch.float, norm=True),
 }
 
 

@@ -24,7 +24,6 @@ std::shared_ptr<Exchange> choose_exchange(
     const MixedPrecision& precision,
     std::shared_ptr<Exchange> own,
     const c10::intrusive_ptr<c10d::Backend>& group) {
-  check_precision("param_dtype", precision.param_dtype());
   check_precision("reduce_dtype", precision.reduce_dtype());
   check_precision("buffer_dtype", precision.buffer_dtype());
   TORCH_CHECK(!own || !precision.reduce_dtype(),
@@ -32,8 +31,7 @@ std::shared_ptr<Exchange> choose_exchange(
               "exchange of one's own, but got ",
               *precision.reduce_dtype(),
               "; put a CastExchange around that exchange");
-  const auto dtype = precision.reduce_dtype() ? precision.reduce_dtype()
-                                              : precision.param_dtype();
+  const auto dtype = precision.reduce_dtype();
   if (own || !dtype || !group) {
     return own;
   }

@@ -12,8 +12,8 @@
 namespace ddp::detail {
 
 /// Returns the exchange of a wrapper: the user's `own` one if it is set, a
-/// `CastExchange` if the precision sets reduce_dtype or param_dtype, else null
-/// (gradients are exchanged in their own dtype).
+/// `CastExchange` if the precision sets reduce_dtype, else null (gradients are
+/// exchanged in their own dtype).
 /// @param group  null if this rank has no peers; the function then adds no
 ///   exchange.
 /// @throws c10::Error if a dtype of the precision is not kBFloat16, kHalf,

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/utils/rnn.h>
 
-#include "ddp/tensors/replace_tensors.h"
 #include "ddp/tensors/tensor_walk.h"
 
 namespace dp::detail {
@@ -40,8 +39,16 @@ std::vector<at::Tensor> leaves(const T& value) {
 template <typename T>
 void replace_leaves(T& value, const std::vector<at::Tensor>& tensors) {
   size_t next = 0;
-  ddp::detail::replace_tensors(
-      value, [&](const at::Tensor&) { return tensors[next++]; });
+  ddp::for_each_tensor(value, [&](const at::Tensor& tensor) {
+    // `value` is not const, so the cast is valid.
+    const_cast<at::Tensor&>(tensor) = tensors[next++];
+  });
+  next = 0;
+  ddp::for_each_tensor(value, [&](const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.is_same(tensors[next++]),
+                "Expected tensor_fields to return references to the tensors, "
+                "but got copies; return std::tie(...)");
+  });
 }
 
 /// The result of one part of a batch.

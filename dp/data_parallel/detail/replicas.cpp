@@ -6,27 +6,10 @@
 #include <torch/utils.h>
 
 #include "ddp/tensors/alias_without_view.h"
-#include "ddp/tensors/parameter_casts.h"
 #include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {
 namespace {
-
-/// Parameter casts are registered for the module's own parameters, not for the
-/// replicas'.
-/// @throws c10::Error if a cast of one of the module's tensors is active.
-void expect_no_casts(const ModuleState& state) {
-  for (const auto& casts : ddp::detail::CastScope::active()) {
-    for (const auto& tensor : state.tensors) {
-      TORCH_CHECK(
-          !casts->contains(tensor),
-          "Expected a DataParallel of several devices outside of a "
-          "DistributedDataParallel with mixed_precision, whose dtypes its "
-          "replicas do not know, but its forward is called within one; use a "
-          "ddp::AutocastGuard instead, which replicas take over");
-    }
-  }
-}
 
 /// Returns true if the module's tensor has the memory layout of its slot.
 bool is_flat(const Slot& slot) {
@@ -102,7 +85,6 @@ void Replicas::refresh(const std::vector<size_t>& members) {
   if (devices_.size() < 2) {
     return;  // No replicas are kept, so concurrent calls are up to the module.
   }
-  expect_no_casts(state);
   if (!fits(layout_, state)) {
     make(state);
   }

@@ -209,7 +209,6 @@ std::set<std::string> kinds_of(const Program& program) {
       std::string("stepper ") + word(kSteppers, program.stepper),
       std::string("buffers ") + word(kBuffers, program.buffers),
       std::string(program.scales ? "scaled" : "not scaled"),
-      std::string(precision.param_dtype() ? "cast" : "not cast"),
       std::string(precision.reduce_dtype() ? "sent as" : "sent"),
       std::string(precision.buffer_dtype() ? "cast buffers" : "buffers"),
       std::to_string(program.size) + " ranks",
@@ -235,9 +234,8 @@ std::string describe(const Program& program) {
        << ", combine " << word(kCombines, program.combine) << ", stepper "
        << word(kSteppers, program.stepper) << ", buffers "
        << word(kBuffers, program.buffers) << (program.scales ? ", scaled" : "")
-       << ", computes " << precision.param_dtype() << ", sends "
-       << precision.reduce_dtype() << ", buffers " << precision.buffer_dtype()
-       << "\n  parts";
+       << ", sends " << precision.reduce_dtype() << ", buffers "
+       << precision.buffer_dtype() << "\n  parts";
   for (const auto& part : program.parts) {
     text << " (" << word(kParts, part.kind) << " " << part.dtype << " "
          << part.size << word(kMemories, part.memory) << ")";

@@ -16,7 +16,7 @@ Learners make_learners(const Program& program) {
   Learners ranks;
   for (int rank = 0; rank < program.size; ++rank) {
     ranks.push_back(std::make_unique<Learner>(program, rank));
-    ranks.back()->net->compute_plainly(program.precision.param_dtype());
+    ranks.back()->net->compute_plainly();
   }
   return ranks;
 }
@@ -103,14 +103,8 @@ void PlainRanks::verify_and_broadcast(int wrapper) {
 }
 
 Tensor PlainRanks::forward(size_t act, int rank, int index) {
-  auto inputs = inputs_of(program_, act, index, rank);
-  const auto dtype = program_.precision.param_dtype();
-  for (auto& input : inputs) {
-    if (dtype && input.defined() && input.is_floating_point()) {
-      input = input.to(*dtype);
-    }
-  }
-  const auto loss = ranks_[rank]->net->forward(inputs);
+  const auto loss =
+      ranks_[rank]->net->forward(inputs_of(program_, act, index, rank));
   ranks_[rank]->note("loss", loss);
   return loss;
 }
@@ -158,10 +152,8 @@ void PlainRanks::gather(size_t index) {
     auto& learner = *ranks_[rank];
     for (int i = 0; i < act.counts[rank]; ++i) {
       if (act.by_module()) {
-        learner.net->compute_plainly(std::nullopt);
         const auto inputs = inputs_of(program_, index, i, rank);
         reduction_->backward(rank, scaled(rank, learner.net->forward(inputs)));
-        learner.net->compute_plainly(program_.precision.param_dtype());
       } else {
         reduction_->backward(rank, scaled(rank, forward(index, rank, i)));
       }

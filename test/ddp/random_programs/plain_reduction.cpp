@@ -31,7 +31,6 @@ double rounding_error(const Program& program) {
   for (const Part& part : program.parts) {
     add(part.dtype);
   }
-  add(program.precision.param_dtype());
   add(program.precision.reduce_dtype());
   return error;
 }

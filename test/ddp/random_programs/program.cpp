@@ -56,8 +56,7 @@ bool Program::has(Part::Kind kind) const {
 }
 
 bool Program::travels_narrow() const {
-  const auto wire = precision.reduce_dtype() ? precision.reduce_dtype()
-                                             : precision.param_dtype();
+  const auto wire = precision.reduce_dtype();
   return combine == Combine::narrow || combine == Combine::coded ||
          (combine == Combine::mean && wire &&
           c10::elementSize(*wire) < c10::elementSize(torch::kFloat));

@@ -70,11 +70,6 @@ void RandomNetImpl::add_part(size_t i, double value) {
   }
 }
 
-void RandomNetImpl::compute_plainly(std::optional<torch::Dtype> dtype) {
-  is_plain_ = true;
-  dtype_ = dtype;
-}
-
 Tensor RandomNetImpl::forward(const std::vector<Tensor>& inputs) {
   auto total = torch::zeros({}, torch::kDouble);
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -91,24 +86,10 @@ Tensor RandomNetImpl::forward(const std::vector<Tensor>& inputs) {
   return total * 12;
 }
 
-Tensor RandomNetImpl::cast(size_t part, const Tensor& parameter) const {
-  return dtype_ && parts_[part].kind != Part::Kind::ignored
-             ? parameter.to(*dtype_)
-             : parameter;
-}
-
 Tensor RandomNetImpl::term(size_t part, const Tensor& input) {
   switch (parts_[part].kind) {
     case Part::Kind::rows:
-      // Calls the function, because the module knows only its own parameter. A
-      // gradient that passes the backward of to() is not sparse.
-      return torch::embedding(cast(part, tables_[part]->weight),
-                              input,
-                              /*padding_idx=*/-1,
-                              /*scale_grad_by_freq=*/false,
-                              /*sparse=*/!dtype_)
-          .to(torch::kDouble)
-          .sum();
+      return tables_[part]->forward(input).to(torch::kDouble).sum();
     case Part::Kind::norm:
       return normed(norms_[part], input);
     default:
@@ -127,12 +108,12 @@ Tensor RandomNetImpl::term(size_t part, const Tensor& input) {
 }
 
 Tensor RandomNetImpl::product(size_t part, const Tensor& input) const {
-  const auto weight = cast(part, weights_[part]);
+  const auto& weight = weights_[part];
   const auto kind = parts_[part].kind;
   const auto x = kind == Part::Kind::matrix ? input.unsqueeze(1) : input;
   const auto product = weight.to(torch::kDouble) * x;
   if (kind == Part::Kind::product) {
-    return (product * cast(part, factors_[part])).sum();
+    return (product * factors_[part]).sum();
   }
   // Two halves, so that one parameter gets two gradients.
   return kind == Part::Kind::tied

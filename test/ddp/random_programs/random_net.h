@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,15 +21,13 @@ class RandomNetImpl : public torch::nn::Module {
   /// number of ranks gives integers. In training it also updates the buffers.
   torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
 
-  /// For a module without a wrapper: the next forwards cast all parameters
-  /// except ignored ones to `dtype`, and compute no activation twice.
-  void compute_plainly(std::optional<torch::Dtype> dtype);
+  /// For a module without a wrapper: forwards compute no activation twice.
+  void compute_plainly() { is_plain_ = true; }
 
  private:
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
 
   void add_part(size_t part, double value);
-  torch::Tensor cast(size_t part, const torch::Tensor& parameter) const;
   torch::Tensor term(size_t part, const torch::Tensor& input);
   torch::Tensor product(size_t part, const torch::Tensor& input) const;
 
@@ -40,7 +37,6 @@ class RandomNetImpl : public torch::nn::Module {
   std::vector<torch::nn::Embedding> tables_;
   std::vector<torch::nn::BatchNorm1d> norms_;
   torch::Tensor sum_, count_, own_;
-  std::optional<torch::Dtype> dtype_;
   bool is_plain_ = false;
 };
 TORCH_MODULE(RandomNet);

@@ -45,8 +45,6 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
   MixedPrecision precision;
   // Scaled gradients may be too large for half.
   const Dtype small = program.scales ? kNarrow : torch::kHalf;
-  precision.param_dtype(
-      dice.any_of<Dtype>({std::nullopt, kNarrow, small, torch::kDouble}));
   if (program.combine == Combine::mean) {
     precision.reduce_dtype(dice.any_of<Dtype>(
         {std::nullopt, kNarrow, small, torch::kFloat, torch::kDouble}));
@@ -91,8 +89,7 @@ bool is_refused(const Program& program, Part::Kind kind) {
       return program.is_adam() || program.is_lossy() ||
              program.combine == Combine::coded;
     case Part::Kind::norm:  // buffers are float
-      return program.precision.param_dtype() ||
-             program.precision.buffer_dtype();
+      return program.precision.buffer_dtype().has_value();
     case Part::Kind::ignored:  // differs between ranks
       return program.is_sharded();
     default:
