@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <typeinfo>
 #include <utility>
 
 #include "ddp/exchanges/detail/bucket_text.h"
@@ -36,8 +37,12 @@ double AllReduce::rest() const {
   return predivide ? share(group_->getSize()) * *predivide : 1;
 }
 
-bool AllReduce::sums_every_element() const {
-  return !options_.predivide();
+bool detail::carries_marks(const Exchange& exchange, int ranks) {
+  if (typeid(exchange) != typeid(AllReduce)) {
+    return false;
+  }
+  const auto& sum = static_cast<const AllReduce&>(exchange);
+  return !sum.options_.predivide() && sum.group_->getSize() >= ranks;
 }
 
 std::string AllReduce::refuses_sparse() const {

@@ -11,9 +11,16 @@
 
 namespace ddp {
 
+class AllReduce;
+
 namespace detail {
 class MonitoredBackend;
-}
+
+/// Returns true if the exchange is one of this library's that leave the plain
+/// sum over `ranks` ranks in every element of a dense payload, also in those
+/// that belong to no gradient. A class derived from them may change elements.
+bool carries_marks(const Exchange& exchange, int ranks);
+}  // namespace detail
 
 /// Options of `AllReduce`; equal on all ranks, which is not checked.
 ///
@@ -31,11 +38,10 @@ struct AllReduceOptions {
   /// half precision a sum of undivided gradients may become inf, and small
   /// gradients divided by all ranks may become zero; about the square root of
   /// the number of ranks avoids both. Costs one more pass over the gradients
-  /// and, for the reports of missing gradients, an all-reduce of a few
-  /// elements. std::nullopt: the whole division precedes the sum and costs
-  /// nothing. Must be positive and finite. In a `Join` that divides by the
-  /// ranks with inputs, the first divisor is predivide times their share of the
-  /// ranks.
+  /// and, for the ranks' marks, an all-reduce of a few elements. std::nullopt:
+  /// the whole division precedes the sum and costs nothing. Must be positive
+  /// and finite. In a `Join` that divides by the ranks with inputs, the first
+  /// divisor is predivide times their share of the ranks.
   TORCH_ARG(std::optional<double>, predivide) = std::nullopt;
 };
 
@@ -54,7 +60,6 @@ class AllReduce : public Exchange {
 
   double scale(int ranks) const override;
   int min_group_size() const override { return group_->getSize(); }
-  bool sums_every_element() const override;
   std::string refuses_sparse() const override;
   /// Returns memory that the ranks share if the group sums in shared memory,
   /// see `ProcessGroupOptions::shared_memory`.
@@ -67,6 +72,7 @@ class AllReduce : public Exchange {
   void abandon() noexcept override { works_.clear(); }
 
  private:
+  friend bool detail::carries_marks(const Exchange& exchange, int ranks);
   double share(int ranks) const;
   double rest() const;
 

@@ -50,7 +50,6 @@ class CastExchange : public ForwardingExchange {
   /// @throws c10::Error for another dtype, or if `inner` is null.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
-  bool sums_every_element() const override { return false; }
   /// Returns memory of the device's allocator: `inner` gets other memory.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   void start(const GradientBucket& bucket) override;

@@ -28,20 +28,12 @@ int64_t Exchange::multiple_of(int /*ranks*/) const {
   return 1;
 }
 
-bool Exchange::sums_every_element() const {
-  return false;
-}
-
 at::Tensor Exchange::allocate(int64_t numel, const at::TensorOptions& options) {
   return at::zeros({numel}, options);
 }
 
 int Exchange::min_group_size() const {
   return 0;
-}
-
-bool Exchange::is_replica_consistent(int ranks) const {
-  return min_group_size() == 0 || min_group_size() >= ranks;
 }
 
 std::string Exchange::refuses_sparse() const {

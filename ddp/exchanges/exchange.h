@@ -27,10 +27,10 @@ struct GradientBucket {
 
   /// The gradients, already multiplied by `Exchange::scale`. Two kinds:
   /// - dense: one dimension, contiguous, one dtype and device. The gradients
-  ///   lie one after the other, followed by padding, which is zero, and in the
-  ///   last bucket by the reports of missing gradients, if
-  ///   `Exchange::sums_every_element`. The number of elements is the same on
-  ///   every rank and a multiple of `Exchange::multiple_of`.
+  ///   lie one after the other, followed by padding, which is zero, and with an
+  ///   `AllReduce` in the last bucket by the ranks' marks. The number of
+  ///   elements is the same on every rank and a multiple of
+  ///   `Exchange::multiple_of`.
   /// - sparse: one sparse gradient, a coalesced COO tensor. Each rank has its
   ///   own rows, and no rows if the rank has no gradient.
   at::Tensor payload;
@@ -89,19 +89,10 @@ struct GradientBucket {
 ///   the streams that filled the bucket. `finish` runs on the caller's stream.
 ///   The calls never overlap. Gradient recording is off. Do not synchronise the
 ///   host.
-/// - An exception from `start` or `finish` propagates out of this rank's
-///   `backward()`. The ranks are then no longer in step: end the program, or
-///   restart from a checkpoint.
-///   - First exception in the pass, from `finish`: this rank completes the rest
-///     of the pass with the other ranks, so that they do not wait. The group
-///     stays open. If this rank makes another pass nevertheless, that pass
-///     fails on all ranks with the reason; on GPUs it fails on this rank, and
-///     the other ranks get an error by a later pass or by
-///     `destroy_process_group`.
-///   - Second exception in the pass, or any from `start`: the pass ends at
-///     once. A group of the job is closed on this rank, and the other ranks see
-///     it as if this rank had left (see `ddp::init_process_group`). In another
-///     group they wait until this rank has left or their time-out expires.
+/// - An exception from `start` or `finish` ends the pass at once: this rank's
+///   `backward()` throws it, a group of the job is closed on this rank, and the
+///   other ranks get its text; see `Reducer`. In another group they wait until
+///   this rank has left or their time-out expires.
 ///
 /// Example: gradients are sent as bfloat16.
 /// @code
@@ -158,14 +149,6 @@ class Exchange {
   /// c10::Error. Called once. Default: 1.
   virtual int64_t multiple_of(int ranks) const;
 
-  /// Returns true if `finish` leaves the plain sum over ranks in every element
-  /// of a dense payload, whatever the other elements hold. The ranks then
-  /// report missing gradients in additional elements of the last bucket, if it
-  /// is dense and they need not look for unused parameters; otherwise a small
-  /// all-reduce carries the reports. Called once. Default:
-  /// false.
-  virtual bool sums_every_element() const;
-
   /// Returns zeros of one dimension as the memory of a dense payload. The
   /// reducer calls this when it is constructed, for a new plan, and before a
   /// pass in which the program still holds a gradient of the bucket; the last
@@ -184,13 +167,6 @@ class Exchange {
   /// fewer than the reducer's, cannot know how many of them have inputs left,
   /// so a `Join` that divides by the ranks with inputs refuses it (c10::Error).
   virtual int min_group_size() const;
-
-  /// Returns true if equal optimizer steps change the parameters equally on all
-  /// ranks: `finish` leaves the same result on all ranks, or parts that the
-  /// ranks put together. The reducer then detects, on the CPU, a rank that
-  /// skipped a step. The default is true unless `min_group_size` is positive
-  /// and smaller than `ranks`. The answer must not change.
-  virtual bool is_replica_consistent(int ranks) const;
 
   /// Returns the reason why this exchange cannot process sparse payloads, as
   /// the beginning of an error message that goes on with the parameter's name;

@@ -21,10 +21,6 @@ int64_t ForwardingExchange::multiple_of(int ranks) const {
   return inner_->multiple_of(ranks);
 }
 
-bool ForwardingExchange::sums_every_element() const {
-  return inner_->sums_every_element();
-}
-
 at::Tensor ForwardingExchange::allocate(int64_t numel,
                                         const at::TensorOptions& options) {
   return inner_->allocate(numel, options);
@@ -32,10 +28,6 @@ at::Tensor ForwardingExchange::allocate(int64_t numel,
 
 int ForwardingExchange::min_group_size() const {
   return inner_->min_group_size();
-}
-
-bool ForwardingExchange::is_replica_consistent(int ranks) const {
-  return inner_->is_replica_consistent(ranks);
 }
 
 std::string ForwardingExchange::refuses_sparse() const {

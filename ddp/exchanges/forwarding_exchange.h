@@ -13,10 +13,6 @@ namespace ddp {
 /// another exchange (timing, checks): override the calls that need the
 /// addition, and call the inner exchange there.
 ///
-/// A class that changes the meaning of the inner exchange's result (a
-/// conversion, a division) must also override `sums_every_element` to return
-/// false.
-///
 /// All ranks need the same class of exchange, also of one that only measures:
 /// `DistributedDataParallel` throws on all ranks if the classes differ.
 ///
@@ -45,10 +41,8 @@ class ForwardingExchange : public Exchange {
 
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
-  bool sums_every_element() const override;
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   int min_group_size() const override;
-  bool is_replica_consistent(int ranks) const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -81,7 +81,6 @@ class HookExchange : public Exchange {
   double scale(int ranks) const override;
   /// Returns false: a hook may leave different results on the ranks, so the
   /// reducer does not compare their steps.
-  bool is_replica_consistent(int /*ranks*/) const override { return false; }
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket and its parameters if the result

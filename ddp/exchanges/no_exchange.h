@@ -28,7 +28,6 @@ namespace ddp {
 class NoExchange : public Exchange {
  public:
   double scale(int /*ranks*/) const override { return 1; }
-  bool is_replica_consistent(int /*ranks*/) const override { return false; }
   std::string refuses_sparse() const override { return ""; }
   void start(const GradientBucket& /*bucket*/) override {}
   void finish(const GradientBucket& /*bucket*/) override {}

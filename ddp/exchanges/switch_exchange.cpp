@@ -54,11 +54,6 @@ int SwitchExchange::min_group_size() const {
   return first == 0 || later == 0 ? first + later : std::min(first, later);
 }
 
-bool SwitchExchange::is_replica_consistent(int ranks) const {
-  return first_->is_replica_consistent(ranks) &&
-         later_->is_replica_consistent(ranks);
-}
-
 std::string SwitchExchange::refuses_sparse() const {
   const auto refusal = first_->refuses_sparse();
   return refusal.empty() ? later_->refuses_sparse() : refusal;

@@ -47,9 +47,7 @@ class SwitchExchange : public Exchange {
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   /// Returns false: each of the exchanges may cover only some of the ranks.
-  bool sums_every_element() const override { return false; }
   int min_group_size() const override;
-  bool is_replica_consistent(int ranks) const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -64,7 +64,6 @@ class WeightedMean : public ForwardingExchange {
   /// Returns the weight times the inner exchange's factor for all ranks of the
   /// group, whatever `ranks` is.
   double scale(int ranks) const override;
-  bool sums_every_element() const override { return false; }
   /// Returns 0: the weights determine how many ranks contribute.
   int min_group_size() const override { return 0; }
   void start(const GradientBucket& bucket) override;

@@ -19,17 +19,12 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 ///
 /// The hook is called on every rank at the end of each reduced backward pass,
 /// after the gradients have been exchanged, on the thread that ends the pass
-/// (with GPUs mostly one of autograd's), without gradient recording. A pass
-/// that then throws for a missing gradient calls the hook, too. The hook may
-/// communicate over `group`, the ranks of the model, and has to wait for work
-/// that it starts.
+/// (with GPUs mostly one of autograd's), without gradient recording. The hook
+/// may communicate over `group`, the ranks of the model, and has to wait for
+/// work that it starts.
 ///
-/// This rank's `backward()` throws an exception of the hook. A hook must make
-/// all its collectives before it throws, because the other ranks wait in them.
-/// The next pass fails on all ranks; on GPUs it fails on this rank, and the
-/// other ranks get an error by a later pass or by `destroy_process_group`. From
-/// then on each forward with gradients, outside of a `NoSyncGuard`, throws,
-/// until `update_process_group` or a new wrapper.
+/// An exception of the hook is one of the pass: this rank's `backward()` throws
+/// it, and the other ranks get its text; see `Reducer`.
 ///
 /// The wrapper's constructor throws c10::Error for a hook without
 /// broadcast_buffers. A `Join` throws c10::Error for a model with a hook,

@@ -17,17 +17,16 @@ namespace ddp {
 /// Options of `DistributedDataParallel`; the defaults are PyTorch's, except for
 /// bucket_cap_mb with Gloo. All ranks need equal options, and an exchange of
 /// the same type. Exceptions are gradient_as_bucket_view, which each rank has
-/// for itself, and, without find_unused_parameters, the sizes of buckets: rank
-/// 0's are used. Different options are an error when a module is wrapped; of a
-/// buffer_hook the ranks compare only whether it is set, of an exchange only
-/// the class.
+/// for itself, and the sizes of buckets: rank 0's are used. Different options
+/// are an error when a module is wrapped; of a buffer_hook the ranks compare
+/// only whether it is set, of an exchange only the class.
 ///
 /// @throws c10::Error from the wrapper's constructor if
 ///   params_and_buffers_to_ignore has an unknown name, for a buffer_hook
 ///   without broadcast_buffers, or for an invalid `mixed_precision`; with
 ///   several ranks or an `exchange` also if a size of buckets is not positive,
-///   if more than one of find_unused_parameters, find_unused_on_demand and
-///   static_graph is true, or if another model holds the `exchange`.
+///   if both find_unused_parameters and static_graph are true, or if another
+///   model holds the `exchange`.
 ///
 /// Example:
 /// @code
@@ -81,42 +80,29 @@ struct DistributedDataParallelOptions {
   /// its bucket in every step in which it gets a gradient. The next backward
   /// pass then overwrites a gradient that the program has kept. Without this
   /// option a gradient that the program has kept, and that `.grad` no longer
-  /// holds, keeps its values: its bucket gets new memory. In both cases a dense
-  /// `.grad` that came in the pass is memory of its bucket, nothing is copied
-  /// back, and LibTorch's optimizers, both kinds of zero_grad and
-  /// clip_grad_norm_ work.
+  /// holds, keeps its values: its bucket gets new memory; and a tensor that the
+  /// program has put into `.grad` and holds itself gets a copy of the average.
+  /// Every other dense `.grad` that came in the pass is memory of its bucket,
+  /// nothing is copied back, and LibTorch's optimizers, both kinds of zero_grad
+  /// and clip_grad_norm_ work.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// Treats a parameter without a gradient at the end of a backward pass as
-  /// unused on this rank, instead of as an error. Costs one small all-reduce
-  /// per step. A parameter that no rank used keeps its `.grad`. From the second
-  /// pass on, buckets do not wait for parameters that the graph of the pass
-  /// does not reach. If a nested backward pass brings the gradient of one of
-  /// these for the first time, and its bucket has been sent without it, that is
-  /// an error with its name on every rank; on GPUs other ranks get an error
-  /// without the name by a later pass. From then on each forward with
-  /// gradients, outside of a `NoSyncGuard`, throws, until
-  /// `update_process_group` or a new wrapper. At most one of this option,
-  /// find_unused_on_demand and static_graph may be true.
+  /// unused on this rank, instead of as an error. A parameter that no rank has
+  /// used keeps its `.grad`; others are averaged, with zeros of the ranks that
+  /// did not use them. On CPUs a pass in which every gradient comes on every
+  /// rank costs nothing more, and another one makes a small all-reduce. On GPUs
+  /// each pass makes it. A bucket waits for the end of the pass if a gradient
+  /// of it is missing.
   TORCH_ARG(bool, find_unused_parameters) = false;
-  /// The same for programs that seldom have unused parameters: passes with all
-  /// gradients cost nothing more, and buckets follow the order in which
-  /// gradients come. On the first pass with a missing gradient rank 0 warns,
-  /// with the names, and each such pass makes three small collectives. On GPUs,
-  /// where ranks learn of each other too late for that, each pass makes one,
-  /// and each rank warns of its own parameters.
-  TORCH_ARG(bool, find_unused_on_demand) = false;
   /// Promises that every pass uses the same parameters in the same way as the
   /// first one. The first pass counts how often each gradient comes (several
   /// times if a nested backward pass of the program accumulates it) and which
   /// parameters have none. Later passes neither wait for these nor look for
   /// them. Ranks may leave out different parameters. A parameter that no rank
-  /// has used keeps its `.grad` and is never sent.
-  /// A pass that differs is an error on every rank, with the names; on GPUs
-  /// other ranks get an error without the names by a later pass. From then on
-  /// each forward with gradients, outside of a `NoSyncGuard`, throws, until
-  /// `update_process_group` or a new wrapper. So make no passes of other kinds
-  /// in between. Parameters that train in the first pass may be frozen and
-  /// train again later.
+  /// has used keeps its `.grad` and is never sent. A pass that differs is an
+  /// error of the rank that made it, with the names. So make no passes of other
+  /// kinds in between. Parameters that train in the first pass may be frozen
+  /// and train again later. Not together with find_unused_parameters.
   TORCH_ARG(bool, static_graph) = false;
   /// Dtypes of gradients in transit and of buffers. A `Reducer` alone ignores
   /// it.

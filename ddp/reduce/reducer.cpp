@@ -1,10 +1,737 @@
 #include "ddp/reduce/reducer.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "ddp/base/job_files/progress_file.h"
+#include "ddp/base/text/rank_text.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/monitored_backend.h"
+#include "ddp/job/peers.h"
+#include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
+#include "ddp/reduce/detail/end_of_pass.h"
 #include "ddp/reduce/detail/reducer_impl.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
+namespace detail {
+namespace {
+
+bool in_backward_pass() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+std::vector<NamedParameter> checked_leaves(
+    std::vector<NamedParameter> parameters) {
+  TORCH_CHECK(!parameters.empty(),
+              "Expected at least one parameter that requires a gradient, but "
+              "got none; without one the module needs no wrapper");
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(tensor.requires_grad() && tensor.is_leaf(),
+                "Expected parameter ",
+                name,
+                " to be a leaf that requires a gradient, but it is not");
+  }
+  return parameters;
+}
+
+/// @throws c10::Error if the exchange refuses sparse gradients and a parameter
+///   has one.
+std::vector<NamedParameter> checked_for(std::vector<NamedParameter> parameters,
+                                        const Exchange& exchange) {
+  const auto refusal = exchange.refuses_sparse();
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(
+        !sparse || refusal.empty(),
+        refusal,
+        ", but got the sparse parameter ",
+        name,
+        "; make its layer with sparse(false), or use AllReduce over Gloo");
+  }
+  return parameters;
+}
+
+BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options,
+                          const c10d::Backend& group) {
+  const auto to_bytes = [](double mebibytes) {
+    return static_cast<int64_t>(mebibytes * 1024 * 1024);
+  };
+  const auto& cap = options.bucket_cap_mb();
+  TORCH_CHECK(
+      cap.value_or(1) > 0 && options.first_bucket_cap_mb() > 0,
+      "Expected bucket_cap_mb and first_bucket_cap_mb to be positive, but got ",
+      cap ? c10::str(*cap) : "none",
+      " and ",
+      options.first_bucket_cap_mb());
+  BucketCaps caps;
+  for (const double mebibytes : options.bucket_cap_mb_list()) {
+    TORCH_CHECK(mebibytes > 0,
+                "Expected the sizes in bucket_cap_mb_list to be positive, but "
+                "got ",
+                options.bucket_cap_mb_list());
+    caps.push_back(to_bytes(mebibytes));
+  }
+  if (caps.empty()) {
+    caps = {to_bytes(options.first_bucket_cap_mb()),
+            cap ? to_bytes(*cap)
+                : default_bucket_cap(group.getBackendName(), group.getSize())};
+  }
+  return caps;
+}
+
+/// @param exchange  lives as long as the buckets.
+BucketLayout bucket_layout_of(Exchange& exchange,
+                              int ranks,
+                              const std::vector<NamedParameter>& parameters,
+                              bool keeps_memory) {
+  const int64_t multiple = exchange.multiple_of(ranks);
+  TORCH_CHECK(multiple > 0,
+              "Expected the exchange's multiple_of to be positive, but got ",
+              multiple);
+  return {multiple,
+          parameters.front().tensor.is_cpu() ? kMarkNumel : kVoteNumel,
+          carries_marks(exchange, ranks),
+          keeps_memory,
+          [&exchange](int64_t numel, const at::TensorOptions& options) {
+            return exchange.allocate(numel, options);
+          }};
+}
+
+/// Returns the number of a new reducer in a group of the job.
+int next_number(c10d::Backend& group) {
+  auto* job = monitored_backend_of(group);
+  return job == nullptr ? 0 : job->number_reducer();
+}
+
+/// The vote of the job if all its ranks make the passes.
+std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
+  const auto* job = monitored_backend_of(group);
+  if (job == nullptr || job->members().name != kWorldGroup) {
+    return std::make_shared<StopVote>();
+  }
+  return {job->record(), &job->record()->stop_vote()};
+}
+
+DistributedDataParallelOptions checked_options(
+    const DistributedDataParallelOptions& options) {
+  TORCH_CHECK(
+      !options.find_unused_parameters() || !options.static_graph(),
+      "Expected find_unused_parameters or static_graph, but got both; the "
+      "second where all passes leave out the same parameters, else the first");
+  return options;
+}
+
+}  // namespace
+
+GroupReduction::GroupReduction(std::vector<NamedParameter> parameters,
+                               c10::intrusive_ptr<c10d::Backend> its_group,
+                               const DistributedDataParallelOptions& options)
+    : group(required_group(std::move(its_group))),
+      number(next_number(*group)),
+      exchange(options.exchange() ? options.exchange()
+                                  : std::make_shared<AllReduce>(group)),
+      buckets(checked_for(parameters, *exchange),
+              bucket_caps_of(options, *group),
+              bucket_layout_of(*exchange,
+                               group->getSize(),
+                               parameters,
+                               options.gradient_as_bucket_view())),
+      peers(peer_state_of(*group)),
+      vote(vote_of(*group)) {
+  if (options.find_unused_parameters() || options.static_graph()) {
+    used_map.emplace(buckets.size(), buckets.spare().device());
+  }
+  if (options.static_graph()) {
+    static_graph.emplace(buckets.size());
+  }
+}
+
+ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
+                         c10::intrusive_ptr<c10d::Backend> group,
+                         const DistributedDataParallelOptions& options)
+    : pauses(std::make_shared<std::atomic<int>>(0)),
+      options_(checked_options(options)),
+      reduction_(std::make_unique<GroupReduction>(
+          checked_leaves(parameters), std::move(group), options)) {
+  options_.exchange(nullptr);
+  hooks_ = std::make_unique<GradHooks>(
+      std::move(parameters), [this](size_t index) { on_gradient(index); });
+}
+
+/// A rank whose exception is still on its way will announce that exception.
+ReducerImpl::~ReducerImpl() {
+  if (was_left() && std::uncaught_exceptions() == 0) {
+    fail("an exception has left its backward pass");
+  }
+}
+
+void ReducerImpl::before_forward() {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  if (is_open()) {
+    return;  // a computation within the pass, such as a checkpoint's
+  }
+  hooks_->claim();
+  hooks_->needed_by_graph(true);
+  forward_thread_.reset();
+  if (!in_backward_pass()) {
+    forward_thread_ = std::this_thread::get_id();
+  }
+}
+
+void ReducerImpl::on_pass(std::function<void()> action) {
+  const std::lock_guard lock(mutex_);
+  on_pass_ = std::move(action);
+}
+
+void ReducerImpl::mean_over(std::function<int()> ranks) {
+  const std::lock_guard lock(mutex_);
+  mean_over_ = std::move(ranks);
+}
+
+void ReducerImpl::compare_if(std::function<bool()> is_asked,
+                             std::function<void()> compare) {
+  const std::lock_guard lock(mutex_);
+  is_asked_ = std::move(is_asked);
+  compare_ = std::move(compare);
+}
+
+void ReducerImpl::release() {
+  const std::lock_guard lock(mutex_);
+  hooks_->needed_by_graph(false);
+}
+
+bool ReducerImpl::is_in_pass() {
+  const std::lock_guard lock(mutex_);
+  return is_open() && !was_left();
+}
+
+/// A pass that an exception has left belongs to the old group and is dropped.
+void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
+                               std::shared_ptr<Exchange> exchange) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(!is_open() || was_left(),
+              "Expected another group between backward passes, but got it "
+              "while one is reduced; change it when backward() has returned");
+  std::vector<NamedParameter> parameters;
+  for (size_t i = 0; i < buckets().size(); ++i) {
+    parameters.push_back(buckets().parameter(i));
+  }
+  auto options = options_;
+  options.exchange(std::move(exchange));
+  auto next = std::make_unique<GroupReduction>(
+      std::move(parameters), std::move(group), options);
+  for (size_t i = 0; i < buckets().size(); ++i) {
+    if (buckets().has_local(i)) {
+      next->buckets.record_local(i);
+    }
+  }
+  if (is_open()) {
+    end_pass();
+  }
+  reduction_ = std::move(next);
+  state_ = State::idle;
+  error_.clear();
+}
+
+/// Returns true if an exception has left the open pass before its end.
+bool ReducerImpl::was_left() const {
+  return (state_ == State::collecting && end_.expired()) ||
+         (state_ == State::detached && !in_backward_pass());
+}
+
+void ReducerImpl::check_usable() {
+  if (was_left()) {
+    fail("an exception has left its backward pass");
+  }
+  TORCH_CHECK(state_ != State::broken, error_);
+}
+
+/// Ends training in this group: drops the pass, announces the reason to the
+/// other ranks, and closes the group of a job.
+void ReducerImpl::fail(const std::string& text) noexcept {
+  state_ = State::broken;
+  error_ = c10::str("rank ",
+                    reduction_->group->getRank(),
+                    ": Expected every rank to finish its backward passes, but "
+                    "one has failed on this rank: ",
+                    first_line(text),
+                    ". The ranks are no longer in step: start again from a "
+                    "checkpoint, or give the model another group "
+                    "(update_process_group, or a new wrapper)");
+  end_pass();
+  reduction_->exchange->abandon();
+  abort_and_announce(*reduction_->group, text);
+}
+
+template <typename Work>
+auto ReducerImpl::or_fail(const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    fail(text_of(std::current_exception()));
+    throw;
+  }
+}
+
+void ReducerImpl::on_gradient(size_t index) {
+  const std::lock_guard lock(mutex_);
+  if (*pauses > 0) {
+    buckets().record_local(index);
+    hooks_->needed_by_graph(false);
+    return;
+  }
+  check_usable();
+  if (!is_open()) {
+    open();
+  }
+  expect_end();
+  const c10::NoGradGuard no_grad;
+  or_fail([&] { add(index); });
+}
+
+void ReducerImpl::open() {
+  auto averaged_pass = or_fail([&] {
+    const auto* foreign = hooks_->first_foreign();
+    TORCH_CHECK(
+        foreign == nullptr,
+        "Expected parameter ",
+        foreign->name,
+        " to be trained by the DistributedDataParallel (or Reducer) whose "
+        "forward came last, but got a backward pass of another one that shares "
+        "it; make the backward pass of each before the forward of the next, or "
+        "wrap one module that has all of their parameters and call its parts "
+        "by call()");
+    auto* job = monitored_backend_of(*reduction_->group);
+    const int task = torch::autograd::get_current_graph_task_id();
+    return job == nullptr ? nullptr : job->begin_pass({forward_thread_, task});
+  });
+  if (c10::GradMode::is_enabled()) {
+    TORCH_WARN_ONCE(
+        "backward() with create_graph: gradients of gradients are not averaged "
+        "over ranks");
+  }
+  const int ranks = mean_over_ ? mean_over_() : reduction_->group->getSize();
+  TORCH_CHECK(ranks > 0,
+              "Expected mean_over to return the number of ranks to average "
+              "over, but got ",
+              ranks);
+  averaged_pass_ = std::move(averaged_pass);
+  state_ = State::collecting;
+  end_.reset();
+  const c10::NoGradGuard no_grad;
+  or_fail([&] { begin(ranks); });
+}
+
+/// Registers with the running graph task, unless a task that encloses it or is
+/// it has been registered with.
+void ReducerImpl::expect_end() {
+  const int depth = graph_task_depth();
+  if (!end_.expired() && depth >= end_depth_) {
+    return;
+  }
+  end_depth_ = depth;
+  const auto if_last = [self = shared_from_this(),
+                        number = ++registrations_](auto method) {
+    return [self, number, method] {
+      const std::lock_guard lock(self->mutex_);
+      if (number == self->registrations_ && self->state_ == State::collecting) {
+        ((*self).*method)();
+      }
+    };
+  };
+  end_ = at_end_of_pass(
+      {if_last(&ReducerImpl::complete), if_last(&ReducerImpl::on_lost)});
+  state_ = State::collecting;
+}
+
+void ReducerImpl::on_lost() {
+  if (buckets().expected().empty()) {
+    complete();
+  } else {
+    state_ = State::detached;
+  }
+}
+
+void ReducerImpl::begin(int ranks) {
+  auto& all = *reduction_;
+  all.buckets.begin();
+  all.buckets.set_scale(all.exchange->scale(ranks));
+  all.peers->note_pass();
+  ++all.passes;
+  asks_ = is_asked_ && is_asked_();
+  fill_known();
+}
+
+void ReducerImpl::shadow_pass(int ranks) {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  forward_thread_ = std::this_thread::get_id();
+  for (size_t i = 0; i < buckets().size(); ++i) {
+    buckets().parameter(i).tensor.mutable_grad().reset();
+  }
+  const c10::NoGradGuard no_grad;
+  or_fail([&] {
+    if (auto* job = monitored_backend_of(*reduction_->group)) {
+      averaged_pass_ = job->begin_pass({forward_thread_, -1});
+    }
+    is_shadow_ = true;
+    begin(ranks);
+  });
+  complete();
+}
+
+/// Parameters that were frozen in the previous pass, or are never used in a
+/// static graph, are filled at the beginning, so that their buckets start as
+/// early as others.
+void ReducerImpl::fill_known() {
+  auto& frozen = reduction_->frozen;
+  const auto trains = [this](size_t index) {
+    return buckets().parameter(index).tensor.requires_grad();
+  };
+  frozen.erase(std::remove_if(frozen.begin(), frozen.end(), trains),
+               frozen.end());
+  for (const size_t index : frozen) {
+    buckets().fill_missing(index);
+  }
+  const auto& graph = reduction_->static_graph;
+  if (!graph || !graph->is_known() || is_shadow_) {
+    return;
+  }
+  for (const size_t index : graph->unused()) {
+    if (!buckets().expects(index)) {
+      continue;
+    }
+    if (!trains(index)) {
+      frozen.push_back(index);
+    }
+    buckets().fill_missing(index);
+  }
+}
+
+void ReducerImpl::add(size_t index) {
+  auto& graph = reduction_->static_graph;
+  if (graph && !graph->add(index)) {
+    return;
+  }
+  const bool is_full = buckets().add(index);
+  if (reduction_->is_recording) {
+    order_.push_back(index);
+  } else if (is_full) {
+    start_full_buckets();
+  }
+}
+
+void ReducerImpl::complete() {
+  const auto guard = c10::make_scope_exit([this] { end_pass(); });
+  const c10::NoGradGuard no_grad;
+  auto kept = or_fail([this] { return finish(); });
+  if (auto* progress = progress_file()) {
+    progress->note_pass();
+  }
+  hooks_->needed_by_graph(false);
+  buckets().assign_grads_except(kept);
+}
+
+/// Completes the pass with the other ranks. Returns the parameters that keep
+/// their `.grad`, in ascending order.
+std::vector<size_t> ReducerImpl::finish() {
+  auto& all = *reduction_;
+  check_graph();
+  fill_expected();
+  TORCH_CHECK(
+      missing_.empty() || is_shadow_ || options_.find_unused_parameters() ||
+          options_.static_graph(),
+      "Expected every parameter to get a gradient in this backward pass, but "
+      "these got none on rank ",
+      all.group->getRank(),
+      ": ",
+      names_of(missing_),
+      "; let them take part in the loss, freeze them with "
+      "requires_grad_(false) from the forward to the end of backward(), or set "
+      "find_unused_parameters(true), or static_graph(true) where every pass "
+      "leaves out the same");
+  if (all.is_recording) {
+    agree_on_plan(missing_);
+  }
+  start_full_buckets();
+  for (size_t i = 0; i < all.buckets.bucket_count(); ++i) {
+    all.exchange->finish(all.buckets.bucket(i));
+  }
+  auto kept = agree();
+  if (on_pass_) {
+    on_pass_();
+  }
+  kept.insert(kept.end(), all.never.begin(), all.never.end());
+  kept.insert(kept.end(), all.frozen.begin(), all.frozen.end());
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  return kept;
+}
+
+/// Drops the values of the current pass.
+void ReducerImpl::end_pass() {
+  buckets().reset();
+  averaged_pass_.reset();
+  mark_work_.reset();
+  is_shadow_ = false;
+  asks_ = false;
+  votes_ = false;
+  missing_.clear();
+  order_.clear();
+  next_ = 0;
+  if (reduction_->static_graph) {
+    reduction_->static_graph->reset();
+  }
+  if (state_ != State::broken) {
+    state_ = State::idle;
+  }
+}
+
+/// Learns a static graph in the first pass, and compares it in later ones. If
+/// this rank had no inputs in the first pass of the others, it may use a
+/// parameter that they have left out of the plan. An unused parameter keeps its
+/// `.grad`, so it must not have a gradient of a local pass either.
+void ReducerImpl::check_graph() {
+  auto& graph = reduction_->static_graph;
+  if (!graph || is_shadow_) {
+    return;
+  }
+  std::string changed;
+  const auto add_change = [&](size_t index, const std::string& how) {
+    changed += c10::str(changed.empty() ? "" : ", ",
+                        buckets().parameter(index).name,
+                        " (",
+                        how,
+                        ")");
+  };
+  if (!graph->is_known()) {
+    for (const size_t index : graph->learn()) {
+      if (!buckets().has_bucket(index)) {
+        add_change(index, "not at all on the ranks that began");
+        continue;
+      }
+      buckets().add(index);
+      if (reduction_->is_recording) {
+        order_.push_back(index);
+      }
+    }
+  } else {
+    for (const auto& [index, expected, came] : graph->changes()) {
+      if (buckets().parameter(index).tensor.requires_grad()) {
+        add_change(index, c10::str(came, " times instead of ", expected));
+      }
+    }
+    for (const size_t index : graph->unused()) {
+      if (buckets().has_local(index)) {
+        add_change(index, "in a pass that was not reduced");
+      }
+    }
+  }
+  TORCH_CHECK(
+      changed.empty(),
+      "Expected each gradient to come as often as in the first backward "
+      "pass, which static_graph(true) promises, but these came on rank ",
+      reduction_->group->getRank(),
+      ": ",
+      changed,
+      "; let every pass use the same parameters in the same way, or "
+      "leave out static_graph");
+}
+
+/// Fills the places of gradients that have not come.
+void ReducerImpl::fill_expected() {
+  for (const size_t index : buckets().expected()) {
+    const bool trains = buckets().parameter(index).tensor.requires_grad();
+    (trains ? missing_ : reduction_->frozen).push_back(index);
+    buckets().fill_missing(index);
+  }
+  std::sort(reduction_->frozen.begin(), reduction_->frozen.end());
+  asks_ = asks_ || (!missing_.empty() && !is_shadow_ &&
+                    options_.find_unused_parameters());
+}
+
+std::string ReducerImpl::names_of(const std::vector<size_t>& indices) const {
+  std::string names;
+  for (const size_t index : indices) {
+    names +=
+        (names.empty() ? "" : ", ") + reduction_->buckets.parameter(index).name;
+  }
+  return names;
+}
+
+/// Rank 0 plans by the order in which its gradients came. All gradients are in
+/// buckets by now and move to the new ones. Parameters that no rank uses in a
+/// static graph leave the plan.
+void ReducerImpl::agree_on_plan(const std::vector<size_t>& missing) {
+  auto& all = *reduction_;
+  order_.insert(order_.end(), missing.begin(), missing.end());
+  order_.insert(order_.end(), all.frozen.begin(), all.frozen.end());
+  if (all.static_graph) {
+    std::vector<size_t> without;
+    for (const size_t index : missing) {
+      if (!all.buckets.has_local(index)) {
+        without.push_back(index);
+      }
+    }
+    without.insert(without.end(), all.frozen.begin(), all.frozen.end());
+    all.used_map->exchange(*all.group, without);
+    all.never = all.used_map->unused();
+  }
+  auto numbers = at::zeros(
+      {static_cast<int64_t>(all.buckets.size() - all.never.size())}, at::kLong);
+  if (all.group->getRank() == 0) {
+    const auto is_never = [&all](size_t index) {
+      return std::binary_search(all.never.begin(), all.never.end(), index);
+    };
+    order_.erase(std::remove_if(order_.begin(), order_.end(), is_never),
+                 order_.end());
+    const auto plan = to_numbers(all.buckets.plan_for(order_));
+    std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
+  }
+  std::vector<at::Tensor> shared{
+      numbers.to(all.buckets.parameter(0).tensor.device())};
+  const char* what = "broadcast of the bucket plan";
+  wait(all.group->broadcast(shared), *all.group, what);
+  numbers = copy_result(shared[0], c10::kCPU, *all.group, what);
+  all.buckets.move_to(plan_of(
+      {numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())},
+      all.buckets.size()));
+  all.is_recording = false;
+}
+
+/// Starts in plan order only, so that the collectives of all ranks match.
+void ReducerImpl::start_full_buckets() {
+  auto& all = *reduction_;
+  const size_t count = all.buckets.bucket_count();
+  while (next_ < count && all.buckets.is_full(next_)) {
+    // Another stream may have filled a bucket that had to wait for its turn.
+    all.buckets.join_streams(next_);
+    if (next_ + 1 == count) {
+      write_mark();
+    }
+    all.exchange->start(all.buckets.bucket(next_));
+    if (++next_ == count && !all.buckets.spare_in_bucket()) {
+      std::vector<at::Tensor> tensors{all.buckets.spare()};
+      mark_work_ = all.group->allreduce(tensors);
+    }
+  }
+}
+
+/// A shadow pass does not know which parameters the others have frozen.
+void ReducerImpl::write_mark() {
+  auto& all = *reduction_;
+  all.buckets.join_spare();
+  const auto& spare = all.buckets.spare();
+  votes_ = all.vote->says();
+  if (!spare.is_cpu()) {
+    // Moving a new mark to a GPU stalls the host.
+    auto& encoded = all.votes_on_gpu;
+    for (size_t vote = encoded.size(); vote < 2; ++vote) {
+      encoded.push_back(
+          encode_mark({vote == 1}, kVoteNumel).to(spare.device()));
+    }
+    spare.copy_(encoded[votes_ ? 1 : 0]);
+    keep_until_read(encoded[votes_ ? 1 : 0]);
+    return;
+  }
+  PassMark mark;
+  mark.stops = votes_;
+  mark.asks = asks_;
+  mark.knows_hash = !is_shadow_;
+  mark.hash = mix_hash(static_cast<size_t>(all.number),
+                       static_cast<size_t>(all.passes));
+  for (const size_t index : all.frozen) {
+    mark.hash = mix_hash(mark.hash, index);
+  }
+  spare.copy_(encode_mark(mark, kMarkNumel));
+}
+
+/// On a GPU nobody looks, because that would stall the host, unless this rank
+/// votes to stop: all ranks have to stop after the same pass.
+std::optional<MarkSums> ReducerImpl::read_marks() {
+  auto& all = *reduction_;
+  const auto& spare = all.buckets.spare();
+  if (mark_work_) {
+    const char* what = "all-reduce of the ranks' marks";
+    wait(std::exchange(mark_work_, nullptr), *all.group, what);
+    keep_until_read(spare);
+  }
+  if (!spare.is_cpu() && !votes_) {
+    return std::nullopt;
+  }
+  const auto sums = decode_marks(spare);
+  check_whole(*all.group, "all-reduce of the ranks' marks");
+  all.vote->hear(sums.any_stops, sums.all_stop);
+  return sums;
+}
+
+/// Compares the ranks after the buckets have been exchanged. Returns the
+/// parameters that no rank has used in this pass, in ascending order.
+std::vector<size_t> ReducerImpl::agree() {
+  auto& all = *reduction_;
+  const auto sums = read_marks();
+  const bool is_cpu = all.buckets.spare().is_cpu();
+  if (is_cpu && sums->differs) {
+    refuse_difference();
+  }
+  const bool is_asked = is_cpu && sums->any_asks;
+  if (!options_.find_unused_parameters()) {
+    if (is_asked) {
+      compare_();
+    }
+    return {};
+  }
+  if (is_cpu && !is_asked) {
+    return {};
+  }
+  std::vector<size_t> without;
+  for (const size_t index : missing_) {
+    if (!all.buckets.has_local(index) ||
+        !all.buckets.parameter(index).tensor.grad().defined()) {
+      without.push_back(index);
+    }
+  }
+  all.used_map->exchange(
+      *all.group, without, is_cpu && is_asked_ && is_asked_());
+  if (is_cpu && all.used_map->has_flag()) {
+    compare_();
+  }
+  return missing_.empty() ? std::vector<size_t>() : all.used_map->unused();
+}
+
+/// All ranks whose sums differ come here.
+void ReducerImpl::refuse_difference() {
+  auto& all = *reduction_;
+  const auto frozen = names_of(all.frozen);
+  const auto mine = c10::str("pass ",
+                             all.passes,
+                             " of model ",
+                             all.number,
+                             " over the group, with ",
+                             frozen.empty() ? "nothing" : frozen,
+                             " frozen");
+  const auto texts = all_gather_text(*all.group, c10::kCPU, mine);
+  TORCH_CHECK(false,
+              "Expected all ranks to make the same backward pass, but they "
+              "made",
+              names_by_rank(texts),
+              " and gradients were mixed. Change requires_grad on all ranks "
+              "before the same forward, make the passes of all models in one "
+              "order on all ranks, give each thread a group of its own "
+              "(ddp::new_group), and start again from a checkpoint");
+}
+
+}  // namespace detail
 
 Reducer::Reducer(std::vector<NamedParameter> parameters,
                  c10::intrusive_ptr<c10d::Backend> group,
@@ -14,20 +741,8 @@ Reducer::Reducer(std::vector<NamedParameter> parameters,
 
 Reducer::~Reducer() = default;
 
-void Reducer::arm() {
-  impl_->arm();
-}
-
-void Reducer::disarm() {
-  impl_->disarm();
-}
-
-void Reducer::expect_local_passes() {
-  impl_->expect_local_passes();
-}
-
-void Reducer::watch(const at::Tensor& output) {
-  impl_->watch(output);
+void Reducer::before_forward() {
+  impl_->before_forward();
 }
 
 void Reducer::on_pass(std::function<void()> action) {
@@ -38,12 +753,13 @@ void Reducer::mean_over(std::function<int()> ranks) {
   impl_->mean_over(std::move(ranks));
 }
 
-void Reducer::shadow_pass(int ranks) {
-  impl_->shadow_pass(ranks);
+void Reducer::compare_if(std::function<bool()> is_asked,
+                         std::function<void()> compare) {
+  impl_->compare_if(std::move(is_asked), std::move(compare));
 }
 
-void Reducer::forget_steps() {
-  impl_->forget_steps();
+void Reducer::shadow_pass(int ranks) {
+  impl_->shadow_pass(ranks);
 }
 
 void Reducer::release() {
@@ -61,6 +777,14 @@ bool Reducer::is_in_pass() const {
 
 std::vector<std::vector<size_t>> Reducer::plan() const {
   return impl_->plan();
+}
+
+const detail::Pauses& Reducer::pauses() const {
+  return impl_->pauses;
+}
+
+void Reducer::share_pauses(detail::Pauses pauses) {
+  impl_->pauses = std::move(pauses);
 }
 
 }  // namespace ddp

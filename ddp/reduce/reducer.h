@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/job/named_parameter.h"
+#include "ddp/reduce/no_sync_guard.h"
 #include "ddp/reduce/options.h"
 
 namespace ddp {
@@ -30,9 +31,7 @@ class ReducerImpl;
 /// training loop that has no single module:
 /// @code
 ///   ddp::Reducer reducer(parameters, ddp::process_group());
-///   reducer.arm();
 ///   auto loss = ...;
-///   reducer.watch(loss);
 ///   loss.backward();  // gradients are averaged now
 /// @endcode
 ///
@@ -41,49 +40,54 @@ class ReducerImpl;
 /// begins, though `.grad` has let it go, the gradient keeps its values and the
 /// bucket gets new memory.
 ///
+/// A tensor that the program has put into `.grad`, and that it holds itself (a
+/// part of one flat buffer), gets a copy of the average instead.
+///
+/// One rule says which passes are reduced: a backward pass that accumulates a
+/// gradient of a parameter outside of a `NoSyncGuard`, whatever tensor it
+/// starts from. `torch::autograd::grad` and `backward(inputs)` of other tensors
+/// accumulate none. The guard counts where a gradient is accumulated. A nested
+/// pass, made by a node or a hook of another pass, is a part of that pass, and
+/// the pass ends with the outermost `backward()`.
+///
 /// The first reduced pass only records the order in which gradients come. At
 /// its end rank 0 plans the buckets by its own order and broadcasts the plan;
 /// the buckets are rebuilt and reduced. So every step sums in the same order,
-/// including the first step of a resumed training. With find_unused_parameters
-/// the buckets are not rebuilt.
-///
-/// A backward pass is reduced if it accumulates a gradient of a parameter and
-/// reaches a watched tensor, or is the first one since `arm`. Other passes stay
-/// local to this rank: `torch::autograd::grad`, `backward(inputs)` of other
-/// tensors, a pass through parameters that are all frozen. A nested pass, made
-/// by a node or a hook of another pass, is a part of that pass, unless it is
-/// the first to reach a watched tensor and the other pass has brought no
-/// gradient: then it is a pass of its own.
+/// including the first step of a resumed training.
 ///
 /// A parameter with requires_grad off needs no gradient, and its `.grad` does
 /// not change. All ranks have to freeze the same parameters.
 ///
-/// The n-th pass of a rank is averaged with the n-th pass of the others. If
-/// ranks diverge (one has made an additional pass, has left out an optimizer
-/// step, or trains other parameters), on the CPU the next pass at the latest
-/// throws on all ranks, and only a new Reducer or `change_group` helps. Steps
-/// are compared by a few values of the parameters on the CPU, unless the
-/// exchange leaves the ranks different (`Exchange::is_replica_consistent`). On
-/// GPUs they are not compared, because reading them would stall the host; a
-/// `DesyncGuard` compares them. Different frozen parameters are detected on
-/// GPUs one pass later or, if the host is further ahead of the GPU, when the
-/// GPU has caught up (printing the loss is enough).
+/// The n-th pass of a rank is averaged with the n-th pass of the others. A pass
+/// that a rank makes alone waits for the others' next pass. On CPUs the ranks
+/// compare a few bits in each pass: passes of different models, of different
+/// numbers or with different frozen parameters that meet are an error on all
+/// ranks in most cases in that pass, and within a few passes for certain. On
+/// GPUs nobody compares, because reading would stall the host, as in PyTorch; a
+/// `DesyncGuard` does.
 ///
-/// `backward()` also throws c10::Error if a parameter gets a second gradient in
-/// a pass (without static_graph), a gradient of another dtype than the one
-/// expected (see `set_grad_dtype`), or a sparse gradient although
-/// `NamedParameter::sparse` is false. A group of the job is then closed on this
-/// rank, as after an exception from `Exchange::start`. Two reducers that share
-/// a parameter may not be in one backward pass, which throws.
+/// Errors: a parameter that got no gradient (unless an option allows that), a
+/// second gradient in a pass (without static_graph), a gradient of another
+/// dtype than expected (see `set_grad_dtype`), a sparse gradient although
+/// `NamedParameter::sparse` is false, an exception of the exchange or of a
+/// function that was set. `backward()` then throws on this rank. If the group
+/// is one of the job, the rank announces the text, its group is closed, and the
+/// waits of the other ranks end with an error that has the text, on CPUs and
+/// GPUs alike. In a foreign group the others wait for their time-out. From then
+/// on forwards and passes throw, until `change_group` or a new Reducer. An
+/// exception of the program that leaves a pass before its end is noticed, and
+/// announced, by the next forward or gradient, by the destructor, and by
+/// `destroy_process_group`.
 ///
-/// Thread contract: one thread per group; see `DistributedDataParallel`. `arm`
-/// and `watch` are called on one thread. Hooks may run on autograd's threads.
+/// Of several reducers that share a parameter, the one whose forward came last
+/// owns it. A pass of another one is an error with the parameter's name.
+///
+/// Thread contract: one thread per group; see `DistributedDataParallel`. Hooks
+/// may run on autograd's threads.
 ///
 /// Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data
 /// Parallel Training", VLDB 2020; c10d::Reducer. Unlike c10d::Reducer, it turns
-/// a missing gradient into an error of the same backward pass, on every rank;
-/// on GPUs the other ranks get the error by a later pass or by
-/// `destroy_process_group`.
+/// a missing gradient into an error of the same backward pass.
 class Reducer {
  public:
   /// Makes a reducer. Does not communicate: the ranks' parameters are neither
@@ -92,13 +96,12 @@ class Reducer {
   ///   the same order on all ranks.
   /// @param group  the ranks, for example `ddp::process_group()`.
   /// @param options  the reducer uses the sizes of buckets, the view, the
-  ///   exchange, find_unused_parameters, find_unused_on_demand and
-  ///   static_graph.
+  ///   exchange, find_unused_parameters and static_graph.
   /// @throws c10::Error if `group` is null, if there is no parameter, if a
   ///   parameter requires no gradient or is no leaf, if an option is invalid (a
-  ///   size of a bucket that is not positive, several of the last three
-  ///   options), if another reducer holds the exchange, or if the exchange
-  ///   refuses a sparse gradient: NCCL has no sparse all-reduce, Gloo has.
+  ///   size of a bucket that is not positive, both of the last two options), if
+  ///   another reducer holds the exchange, or if the exchange refuses a sparse
+  ///   gradient: NCCL has no sparse all-reduce, Gloo has.
   Reducer(std::vector<NamedParameter> parameters,
           c10::intrusive_ptr<c10d::Backend> group,
           const DistributedDataParallelOptions& options = {});
@@ -106,41 +109,28 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Makes the next backward pass a reduced one if it accumulates. A pass that
-  /// neither accumulates nor reaches a watched tensor does not count.
-  /// @throws c10::Error if an exception has left the previous pass before its
-  ///   end, or if the ranks have diverged. In the first case it completes that
-  ///   pass with the other ranks, unless the exception has closed the group
-  ///   (see `Exchange`). On the CPU the other ranks wait in that pass and get
-  ///   the same error; on GPUs they get an error by a later pass or by
-  ///   `destroy_process_group`. Also, as `disarm` and the first `watch` after
-  ///   either, if the dtype or device of a parameter that trains has changed
-  ///   since the constructor; a changed shape is LibTorch's error in
-  ///   `backward()`.
-  void arm();
-
-  /// Undoes `arm`.
-  void disarm();
-
-  /// Disables a warning about local passes: if no pass has been reduced yet,
-  /// rank 0 warns once when a parameter has changed 25 times between passes of
-  /// this rank alone. On a GPU a change is noticed by the parameter's version,
-  /// which not every optimizer changes.
-  void expect_local_passes();
-
-  /// Makes a backward pass a reduced one if it starts from `output` (or from a
-  /// tensor computed from it) and accumulates. Ignores tensors without history.
-  void watch(const at::Tensor& output);
+  /// Claims the parameters for this reducer, before a forward that uses them.
+  /// Needed if other reducers share some of them, and if the program has
+  /// replaced their hooks (LibTorch's post-accumulate-grad hooks).
+  /// `DistributedDataParallel` calls it in each forward.
+  /// @throws c10::Error if a pass has failed or an exception has left one
+  ///   before its end, or if the shape, strides, dtype or device of a parameter
+  ///   that trains has changed since the constructor.
+  void before_forward();
 
   /// Sets an action that runs in every reduced pass, on every rank, after the
   /// gradients have been exchanged; for other data that ranks share once per
   /// step. It may communicate, and must not call this reducer. It runs before
   /// `backward()` returns, on the thread that ends the pass (with GPUs mostly
-  /// one of autograd's), with gradient recording off, also in a pass that then
-  /// throws for a missing gradient. Its exception is thrown by this rank's
-  /// `backward()`. The next pass fails on all ranks; on GPUs it fails on this
-  /// rank, and the other ranks get an error by a later pass.
+  /// one of autograd's), with gradient recording off.
   void on_pass(std::function<void()> action);
+
+  /// Sets a comparison that all ranks make in a pass in which `is_asked`
+  /// returns true on one of them, after the gradients have been exchanged and
+  /// before the action of `on_pass`. `is_asked` is called at the beginning of
+  /// each pass and must not communicate; `compare` may. On CPUs only.
+  void compare_if(std::function<bool()> is_asked,
+                  std::function<void()> compare);
 
   /// Sets a function that returns how many ranks a pass averages over. It is
   /// called on every rank at the beginning of each pass in which the rank has
@@ -159,21 +149,15 @@ class Reducer {
   /// @throws c10::Error as `backward()` does.
   void shadow_pass(int ranks);
 
-  /// Restarts the comparison of the ranks' steps: parameters have been set to
-  /// the same values on all ranks, but not after the same number of steps.
-  /// Called on all ranks, between passes.
-  void forget_steps();
-
-  /// Lets the reducer be destroyed before backward passes of watched tensors.
+  /// Lets the reducer be destroyed before backward passes of earlier forwards.
   /// After its destruction these passes are local; without this call they
-  /// throw.
+  /// throw, unless a pass has ended since the last `before_forward`.
   void release();
 
   /// Averages over the ranks of another group from now on. Everything restarts
   /// as in a new Reducer (the first pass plans the buckets, a static graph is
-  /// learnt again), but watched outputs, the armed state and the functions that
-  /// were set remain. Allowed after a failed pass; the ranks of the old group
-  /// are not told.
+  /// learnt again), but the functions that were set remain. Allowed after a
+  /// failed pass; the ranks of the old group are not told.
   ///
   /// Does not communicate. Called on all ranks of the new group, between
   /// passes.
@@ -190,7 +174,13 @@ class Reducer {
   /// The current buckets, in order: indices into the constructor's parameters.
   std::vector<std::vector<size_t>> plan() const;
 
+  /// For `NoSyncGuard`: the number of its guards.
+  const detail::Pauses& pauses() const;
+
  private:
+  friend class DistributedDataParallelBase;
+  void share_pauses(detail::Pauses pauses);
+
   // Shared with the running pass.
   std::shared_ptr<detail::ReducerImpl> impl_;
 };

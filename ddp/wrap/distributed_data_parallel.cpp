@@ -12,7 +12,6 @@
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/nn/replay_state.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
@@ -52,7 +51,8 @@ std::string text_of(const std::optional<T>& value) {
 struct DistributedDataParallelBase::Pass {
   DistributedDataParallelBase* wrapper;  // null after its destruction
   c10::intrusive_ptr<c10d::Backend> group;
-  std::function<void(int source, c10d::Backend& group)> sync_buffers;
+  detail::ModuleRecord modules;
+  std::optional<detail::BufferSync> buffers;  // none without broadcast_buffers
   int buffer_source = 0;
 
   Join* join() const { return wrapper ? wrapper->join() : nullptr; }
@@ -69,8 +69,8 @@ struct DistributedDataParallelBase::Pass {
   }
 
   void end() const {
-    if (sync_buffers) {
-      sync_buffers(buffer_source, *group);
+    if (buffers) {
+      buffers->sync(buffer_source, *group);
     }
     if (join() != nullptr) {
       join()->done(*wrapper);
@@ -133,17 +133,19 @@ void DistributedDataParallelBase::make_reducer(
       trained_,
       group,
       DistributedDataParallelOptions(options_).exchange(exchange));
-  pass_ = std::make_shared<Pass>(Pass{this, group, {}});
+  pass_ = std::make_shared<Pass>(Pass{this, group, {*inner_, ignored_}, {}});
   if (options_.broadcast_buffers()) {
-    pass_->sync_buffers =
-        detail::buffer_sync(*inner_, ignored_, options_.buffer_hook());
+    pass_->buffers.emplace(pass_->modules, options_.buffer_hook());
+    reducer_->compare_if(
+        [pass = pass_] { return pass->buffers->has_changed(); },
+        [pass = pass_] { pass->buffers->compare(*pass->group); });
   }
+  reducer_->release();  // no graph of it exists
+  reducer_->share_pauses(pauses_);
   reducer_->mean_over([pass = pass_] { return pass->begin(); });
   reducer_->on_pass([pass = pass_] { pass->end(); });
 }
 
-/// Bucket sizes are compared only with find_unused_parameters. Otherwise rank 0
-/// plans the buckets for all ranks.
 std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
     const std::shared_ptr<Exchange>& exchange) const {
   std::vector<detail::TensorSpec> specs;
@@ -154,7 +156,6 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
     add(name, is_on ? "true" : "false");
   };
   add_switch("find_unused_parameters", options_.find_unused_parameters());
-  add_switch("find_unused_on_demand", options_.find_unused_on_demand());
   add_switch("static_graph", options_.static_graph());
   add_switch("broadcast_buffers", options_.broadcast_buffers());
   add("buffer_hook", options_.buffer_hook() ? "set" : "unset");
@@ -165,15 +166,6 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
   const auto* own = exchange.get();
   add("exchange",
       own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
-  if (options_.find_unused_parameters()) {
-    const auto sizes = options_.bucket_cap_mb_list();
-    const auto& cap = options_.bucket_cap_mb();
-    add("the sizes of buckets",
-        sizes.empty() ? c10::str(options_.first_bucket_cap_mb(),
-                                 " and ",
-                                 cap ? c10::str(*cap) : "the default")
-                      : c10::str(sizes));
-  }
   return specs;
 }
 
@@ -275,7 +267,6 @@ void DistributedDataParallelBase::end_join(int source) {
     detail::broadcast_from(
         source, *group_, detail::tensors_of(detail::unique(tensors, ignored_)));
   }
-  reducer_->forget_steps();
 }
 
 std::string DistributedDataParallelBase::refuses_join(
@@ -307,7 +298,6 @@ void DistributedDataParallelBase::before_forward() {
   if (auto* progress = detail::progress_file()) {
     progress->note_forward();
   }
-  reduces_ = false;
   if (!c10::GradMode::is_enabled()) {
     return;
   }
@@ -315,28 +305,13 @@ void DistributedDataParallelBase::before_forward() {
   if (!reducer_) {
     return;
   }
-  TORCH_CHECK(!detail::SegmentScope::is_entered(),
-              "Expected the forward of DistributedDataParallel outside of "
-              "checkpoint_activations, but got it inside; checkpoint parts of "
-              "the wrapped module instead");
+  pass_->modules.update();
   check_frozen();
   if (join() != nullptr && join()->options().throw_on_early_termination()) {
     join()->announce(*this);
     join()->done(*this);
   }
-  reduces_ = !is_sync_paused();
-  if (reduces_) {
-    reducer_->arm();
-  } else {
-    reducer_->disarm();
-  }
-}
-
-void DistributedDataParallelBase::pause() {
-  ++pauses_;
-  if (reducer_) {
-    reducer_->expect_local_passes();
-  }
+  reducer_->before_forward();
 }
 
 void DistributedDataParallelBase::check_frozen() const {
@@ -353,12 +328,6 @@ void DistributedDataParallelBase::check_frozen() const {
 std::vector<torch::Tensor> DistributedDataParallelBase::parameters(
     bool recurse) const {
   return detail::tensors_of(detail::unique(named_parameters(recurse)));
-}
-
-void DistributedDataParallelBase::watch(const torch::Tensor& output) {
-  if (reduces_) {
-    reducer_->watch(output);
-  }
 }
 
 void DistributedDataParallelBase::to(torch::Device, torch::Dtype, bool) {

@@ -8,8 +8,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ddp/reduce/no_sync_guard.h"
 #include "ddp/reduce/options.h"
-#include "ddp/tensors/tensor_walk.h"
 #include "ddp/wrap/detail/any_forward.h"
 #include "ddp/wrap/distributed_data_parallel_base.h"
 
@@ -38,42 +38,33 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
                                     options) {}
 
   /// Runs the module's own `forward` with these arguments and returns its
-  /// result. The backward pass of the result averages the gradients if it
-  /// accumulates any, unless gradient recording is off or a `NoSyncGuard` of
-  /// this model exists.
-  ///
-  /// The wrapper must see every tensor of the result, as `for_each_tensor`
-  /// visits them. For a struct, define a function `tensor_fields` in the
-  /// struct's namespace (ddp/tensor_walk.h). A forward that returns a struct
-  /// without this function does not compile, unless the struct is trivially
-  /// copyable. A forward that returns a smart pointer or void does not compile.
+  /// result, of any type. A backward pass that accumulates gradients of the
+  /// module's parameters outside of a `NoSyncGuard` averages them, whatever
+  /// tensor it starts from: the result, a member in which the forward has left
+  /// a tensor, or a computation of `module()`.
   ///
   /// Does not communicate: a rank may evaluate alone. Exceptions: inside a
   /// `Join` with throw_on_early_termination, a forward with gradient recording
   /// exchanges one number; a `SyncBatchNorm` in training mode communicates.
   ///
   /// @throws c10::Error, with gradient recording and several ranks or an
-  ///   exchange, if a parameter requires a gradient that was frozen when the
-  ///   module was wrapped, if a parameter's dtype or device has changed since
-  ///   the wrap (a changed shape is an error of `backward()`), if the forward
-  ///   runs inside `checkpoint_activations` or, outside of a `NoSyncGuard`, if
-  ///   an exception has left the previous backward pass before its end or the
-  ///   ranks are no longer in step; see `Reducer`. Inside a `Join` with
-  ///   throw_on_early_termination the forward also throws if a rank has no
+  ///   exchange, if a parameter has come since the module was wrapped, if a
+  ///   parameter requires a gradient that was frozen then, if a parameter's
+  ///   shape, dtype or device has changed, if a backward pass has failed, or an
+  ///   exception has left one before its end; see `Reducer`. Inside a `Join`
+  ///   with throw_on_early_termination the forward also throws if a rank has no
   ///   inputs left.
   template <typename... Args>
   auto forward(Args&&... args) {
-    return watched(
-        [this](auto&&... inputs) {
-          return module_->forward(std::forward<decltype(inputs)>(inputs)...);
-        },
-        std::forward<Args>(args)...);
+    before_forward();
+    RECORD_USER_SCOPE("DistributedDataParallel.forward");
+    return module_->forward(std::forward<Args>(args)...);
   }
 
   /// Like `forward`, but runs another function: a member function of the
-  /// module, or any callable whose first parameter is the module. The function
-  /// must not return void. Several calls may precede one `backward()`; that
-  /// pass averages the gradients of all of them.
+  /// module, or any callable whose first parameter is the module. Several calls
+  /// may precede one `backward()`; that pass averages the gradients of all of
+  /// them.
   ///
   /// Example:
   /// @code
@@ -82,42 +73,19 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// @endcode
   template <typename Function, typename... Args>
   auto call(Function&& function, Args&&... args) {
-    return watched(
-        [&](auto&&... inputs) {
-          return std::invoke(std::forward<Function>(function),
-                             *module_,
-                             std::forward<decltype(inputs)>(inputs)...);
-        },
-        std::forward<Args>(args)...);
+    before_forward();
+    RECORD_USER_SCOPE("DistributedDataParallel.forward");
+    return std::invoke(std::forward<Function>(function),
+                       *module_,
+                       std::forward<Args>(args)...);
   }
 
-  /// The wrapped module. Use it for checkpoints (its keys have no "module."
-  /// prefix), and for a forward and backward pass on this rank alone. If a
-  /// model is trained only in this way, rank 0 warns after 25 optimizer steps;
-  /// on a GPU only if the optimizer changes the parameters' versions, which
-  /// torch::optim::SGD does not. Constructing a `NoSyncGuard` disables the
-  /// warning. After a forward of the wrapper with gradient recording and
-  /// without a `NoSyncGuard`, the next backward pass that accumulates gradients
-  /// is averaged, even if it is a pass of this module alone.
+  /// The wrapped module. Use it for checkpoints: its keys have no "module."
+  /// prefix. A forward and backward pass of it is averaged like one of the
+  /// wrapper; on this rank alone, make it under a `NoSyncGuard`.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
-  template <typename Forward, typename... Args>
-  auto watched(const Forward& forward, Args&&... args) {
-    before_forward();
-    RECORD_USER_SCOPE("DistributedDataParallel.forward");
-    auto output = forward(std::forward<Args>(args)...);
-    static_assert(
-        detail::shows_all_tensors<decltype(output)>,
-        "Expected a result whose tensors the wrapper sees, because it averages "
-        "the gradients of a pass that begins at one of them; write a function "
-        "tensor_fields(const T&) beside a struct T in it, which returns "
-        "std::tie of its tensors, or std::tie() without any");
-    for_each_tensor(output,
-                    [this](const torch::Tensor& tensor) { watch(tensor); });
-    return output;
-  }
-
   std::shared_ptr<M> module_;
 };
 
@@ -158,15 +126,14 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// @throws c10::Error on every rank if names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
 ///   differ between ranks, or if options differ that must be equal; the message
-///   names the first difference. `backward()` throws on every rank if a
-///   parameter got no gradient on one rank (unless an option such as
-///   find_unused_parameters allows that), or if a rank has left the job or the
-///   group's time-out is over. On a GPU the other ranks get the error by a
-///   later pass, or from `ddp::destroy_process_group()`; see
-///   `ddp::init_process_group`. The constructor also throws if a rank has left
-///   or the time-out is over, and on its own rank if no parameter requires a
-///   gradient or an option is invalid; with NCCL it throws on every rank if the
-///   module of one rank is not on the GPU of that rank.
+///   names the first difference. `backward()` throws if a parameter got no
+///   gradient (unless an option such as find_unused_parameters allows that), or
+///   if a rank has left the job or the group's time-out is over. A rank whose
+///   pass fails tells the other ranks, whose waits end with its text; see
+///   `Reducer` and `ddp::init_process_group`. The constructor also throws if a
+///   rank has left or the time-out is over, and on its own rank if no parameter
+///   requires a gradient or an option is invalid; with NCCL it throws on every
+///   rank if the module of one rank is not on the GPU of that rank.
 ///
 /// A parameter may be frozen later and unfrozen again, in the same way on all
 /// ranks. A parameter that was frozen when its module was wrapped cannot be
@@ -174,12 +141,10 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// the wrap are still communicated in each pass (their old `.grad`, or zeros),
 /// for nothing: wrap the module again if they stay frozen.
 ///
-/// Several wrappers may share parameters and train them in separate backward
-/// passes, with any order of forwards and passes. Two wrappers that share
-/// parameters in one backward pass are an error. Destroying a wrapper before
-/// `backward()` of its outputs is an error, too.
-///
-/// GPUs: wrap the module under the CUDA stream that is current during training.
+/// Several wrappers may share parameters: make the backward pass of each before
+/// the forward of the next. The forward that came last claims them, and a pass
+/// of another wrapper is an error that names the parameter. Destroying a
+/// wrapper before `backward()` of its outputs is an error, too.
 ///
 /// The wrapper is a module and can be used as one, also inside a
 /// torch::nn::AnyModule or Sequential if the module's forward has exactly one
@@ -191,10 +156,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// collective of a rank in a group meets the n-th collective of the others. A
 /// second thread needs a group of its own (`ddp::new_group`). Models that are
 /// trained by one thread must run their passes in the same order on all ranks.
-/// Groups of the job detect two errors and throw on all ranks: overlapping
-/// passes of two threads, and passes of different models on different ranks
-/// (only if the last collectives of the passes, which carry the ranks' reports,
-/// meet each other).
+/// Groups of the job detect overlapping passes of two threads. On CPUs passes
+/// of different models that meet are an error on all ranks; see `Reducer`.
 ///
 /// Example:
 /// @code
@@ -252,38 +215,5 @@ DistributedDataParallel(std::shared_ptr<M>,
                         const DistributedDataParallelOptions&)
     -> DistributedDataParallel<M>;
 /// @endcond
-
-/// Disables gradient averaging for a model while the guard exists. Backward
-/// passes of forwards that ran inside the guard accumulate gradients locally,
-/// if no forward outside of the guard waits for its own backward pass. The
-/// first pass of a forward after the guard averages the accumulated gradients,
-/// so gradient accumulation over k batches needs one communication instead of
-/// k. The result is the mean over ranks of the sum over the passes: divide each
-/// loss by k for the gradient of one batch of k parts.
-///
-/// The forward must run inside the guard, on all ranks alike. Guards can be
-/// nested and must not outlive the model. Use them on the model's thread.
-///
-/// Example:
-/// @code
-///   {
-///     ddp::NoSyncGuard no_sync(*model);
-///     loss(model->forward(first_half)).div(2).backward();
-///   }
-///   loss(model->forward(second_half)).div(2).backward();  // sends both
-/// @endcode
-class NoSyncGuard {
- public:
-  /// Disables the averaging for `model`.
-  explicit NoSyncGuard(DistributedDataParallelBase& model) : model_(model) {
-    model_.pause();
-  }
-  ~NoSyncGuard() { --model_.pauses_; }
-  NoSyncGuard(const NoSyncGuard&) = delete;
-  NoSyncGuard& operator=(const NoSyncGuard&) = delete;
-
- private:
-  DistributedDataParallelBase& model_;
-};
 
 }  // namespace ddp

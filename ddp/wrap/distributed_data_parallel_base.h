@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -28,7 +29,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ~DistributedDataParallelBase() override;
 
   /// Returns true while a `NoSyncGuard` of this model exists.
-  bool is_sync_paused() const { return pauses_ > 0; }
+  bool is_sync_paused() const { return *pauses_ > 0; }
+  /// For `NoSyncGuard`: the number of its guards.
+  const detail::Pauses& pauses() const { return pauses_; }
 
   /// The group over which gradients are averaged; null if this rank is alone in
   /// it, also with an exchange.
@@ -44,8 +47,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// parameters must have been trainable when each of the new ranks wrapped its
   /// module. Objects that refer to the wrapper (a container, an optimizer, a
   /// guard) stay valid. The backward pass of an earlier forward averages over
-  /// the new ranks; it stays local if the model had one rank and no exchange in
-  /// that forward.
+  /// the new ranks.
   ///
   /// Collective over the new group only; call it between backward passes. Ranks
   /// outside the new group do not call it. A rank that has no wrapper yet wraps
@@ -127,13 +129,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Verifies that the ranks' modules agree, broadcasts the state and creates
   /// the reducer. `module` must be registered as a submodule already.
   void synchronize(torch::nn::Module& module);
-  /// Checks the parameters and arms the reducer, before each forward.
+  /// Checks the parameters and claims them for the reducer, before each
+  /// forward.
   void before_forward();
-  /// Makes a backward pass from this output of the forward a reduced one.
-  void watch(const torch::Tensor& output);
 
  private:
-  friend class NoSyncGuard;
   struct Pass;
 
   /// Called by `clone()` of a module that contains the wrapper; always throws.
@@ -147,7 +147,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
       const std::shared_ptr<Exchange>& exchange) const;
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;
-  void pause();
   void check_frozen() const;
 
   DistributedDataParallelOptions options_;
@@ -162,8 +161,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::unique_ptr<Reducer> reducer_;
   std::shared_ptr<Pass> pass_;      // shared with the reducer
   c10::Device device_ = c10::kCPU;  // of the first trained parameter
-  int pauses_ = 0;
-  bool reduces_ = false;  // the current forward is reduced
+  detail::Pauses pauses_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace ddp

@@ -132,29 +132,68 @@ TEST_CASE("a hook has the buffers that ranks share, once a pass",
 TEST_CASE("a hook that throws on a rank", "[ddp][buffers][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
     See net;
-    int calls = 0;
+    DistributedDataParallel model(net,
+                                  Options().process_group(group).buffer_hook(
+                                      [&](c10d::Backend&, const NamedBuffers&) {
+                                        TORCH_CHECK(group->getRank() == 1,
+                                                    "no statistics");
+                                      }));
+    for (int pass = 0; pass < 2; ++pass) {
+      model(1).backward();
+    }
+  });
+  CHECK_THAT(errors[0], Contains("no statistics"));
+  CHECK_THAT(errors[1], Contains("another rank has left"));
+}
+
+/// A grid that the forward makes as large as its input.
+struct GridImpl : torch::nn::Module {
+  GridImpl() {
+    scale = register_parameter("scale", torch::ones({1}));
+    grid = register_buffer("grid", torch::zeros({1}));
+    fixed = register_buffer("fixed", torch::zeros({2}));
+  }
+  torch::Tensor forward(int64_t size) {
+    const torch::NoGradGuard no_grad;
+    grid.set_data(torch::full({size}, static_cast<double>(size)));
+    const torch::AutoGradMode with_grad(true);
+    return (scale * grid).sum();
+  }
+  torch::Tensor scale, grid, fixed;
+};
+TORCH_MODULE(Grid);
+
+TEST_CASE("buffers of other shapes on a rank are an error with names",
+          "[ddp][buffers][errors]") {
+  const bool finds_unused = GENERATE(false, true);
+  const int when = GENERATE(0, 2);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    Grid net;
     DistributedDataParallel model(
         net,
-        Options().process_group(group).buffer_hook(
-            [&](c10d::Backend&, const NamedBuffers&) {
-              ++calls;
-              TORCH_CHECK(group->getRank() == 1 || calls > 1, "no statistics");
-            }));
-    for (int pass = 0; pass < 2; ++pass) {
-      try {
-        model(1).backward();
-        TORCH_CHECK(pass == 0 && group->getRank() == 1);
-      } catch (const c10::Error& error) {
-        TORCH_CHECK(pass == 1 || group->getRank() == 0);
-        if (pass == 1) {
-          throw;
-        }
-      }
+        Options().process_group(group).find_unused_parameters(finds_unused));
+    for (int pass = 0; pass < 4; ++pass) {
+      // Equal changes of all ranks are none.
+      const int64_t size = pass == 1 ? 5 : 4;
+      const bool is_odd = pass == when && group->getRank() == 1;
+      model(is_odd ? size + 3 : size).backward();
     }
   });
   for (const auto& error : errors) {
-    CHECK_THAT(error, Contains("on rank 0: ") && Contains("no statistics"));
+    CHECK_THAT(error,
+               Contains("on ranks 0, 2: grid of Float [4]") &&
+                   Contains("on rank 1: grid of Float [7]"));
   }
+}
+
+TEST_CASE("a buffer made after the wrap is copied", "[ddp][buffers]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(1, 1);
+    DistributedDataParallel model(net, Options().process_group(group));
+    net->register_buffer("late", torch::full({2}, group->getRank() + 7.0));
+    model(torch::ones({1, 1})).sum().backward();
+    TORCH_CHECK(net->named_buffers()["late"].eq(7).all().item<bool>());
+  });
 }
 
 TEST_CASE("what a buffer hook does not go with", "[ddp][buffers][errors]") {

@@ -495,13 +495,20 @@ TEST_CASE("what cannot be checkpointed is told",
     CHECK(
         torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
   }
-  SECTION("a wrapper") {
-    DistributedDataParallel model(
-        Linear(3, 1),
-        Options().process_group(c10::make_intrusive<test::FakeBackend>(2)));
-    CHECK_THROWS_WITH(checkpoint_activations(model, x),
-                      Contains("checkpoint parts of the wrapped module"));
-  }
+}
+
+TEST_CASE("a wrapper may be checkpointed as a whole",
+          "[checkpoint_activations]") {
+  run_ranks(2, [](const Group& group) {
+    Linear net(3, 1);
+    DistributedDataParallel model(net, Options().process_group(group));
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      const auto x = torch::full({1, 3}, group->getRank() + 1.0);
+      checkpoint_activations(model, x).sum().backward();
+      TORCH_CHECK(net->weight.grad().eq(1.5).all().item<bool>());
+    }
+  });
 }
 
 TEST_CASE("a checkpointed model under DDP trains as the plain one",

@@ -1,4 +1,5 @@
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/tensor_walk.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -189,12 +190,15 @@ TEST_CASE("no_sync gathers gradients and the pass after averages them",
   });
 }
 
-TEST_CASE("the inner module and no_grad forwards stay local", "[ddp]") {
+TEST_CASE("guarded passes and no_grad forwards stay local", "[ddp]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   torch::nn::Linear linear(3, 1);
   DistributedDataParallel model(linear, over(backend));
   backend->take_calls();
-  model->module()->forward(torch::ones({1, 3})).sum().backward();
+  {
+    const NoSyncGuard no_sync(*model);
+    model->module()->forward(torch::ones({1, 3})).sum().backward();
+  }
   {
     torch::NoGradGuard no_grad;
     model->forward(torch::ones({1, 3}));

@@ -125,6 +125,8 @@ std::string play(const Program& program, const Expected& expected) {
                     ? test::first_far_off(
                           values, got[act][rank], expected.tolerances[act])
                     : test::first_difference(values, got[act][rank]);
+      } catch (const test::ProgramEnd&) {
+        throw;
       } catch (const std::exception& /*error*/) {
         wrong = detail::text_of(std::current_exception());
       }
@@ -135,9 +137,14 @@ std::string play(const Program& program, const Expected& expected) {
   };
   // Over Gloo, in shared memory of one host, and of two hosts.
   const auto hosts = static_cast<int>(program.seed % 3);
-  const auto errors =
-      hosts == 0 ? test::try_ranks(program.size, play_rank)
-                 : test::try_host_ranks(program.size, hosts, play_rank);
+  auto errors = hosts == 0
+                    ? test::try_ranks(program.size, play_rank)
+                    : test::try_host_ranks(program.size, hosts, play_rank);
+  const std::string end = test::ProgramEnd().what();
+  const auto has_ended = [&](const std::string& error) { return error == end; };
+  if (std::all_of(errors.begin(), errors.end(), has_ended)) {
+    return "";
+  }
   std::string all;
   for (size_t rank = 0; rank < errors.size(); ++rank) {
     all += errors[rank].empty()

@@ -1,5 +1,5 @@
-// Events in each phase of a reducer: idle, armed, recording (the first pass)
-// and reducing.
+// Events in each state of a reducer: idle, recording (the first pass) and
+// reducing.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
@@ -33,7 +33,6 @@ struct Fixture {
 
   /// Runs the recording pass, so that the next pass is a reducing one.
   void record() {
-    reducer.arm();
     loss().backward();
     REQUIRE(exchange->take_calls() == kPass);
   }
@@ -43,59 +42,57 @@ struct Fixture {
   Calls pass_with(std::function<void()> action) {
     const auto middle = b * 1.0;
     middle.register_hook([&](const torch::Tensor&) { action(); });
-    reducer.arm();
     const auto output = a.sum() * middle.sum();
-    reducer.watch(output);
     output.backward();
     return exchange->take_calls();
   }
 };
 
-TEST_CASE("arm in each phase", "[reducer][phases]") {
+TEST_CASE("before_forward in each state", "[reducer][phases]") {
   Fixture f;
   const bool recorded = GENERATE(false, true);
   if (recorded) {
     f.record();
   }
-  SECTION("idle, then armed") {
-    f.reducer.arm();
-    f.reducer.arm();
+  SECTION("idle") {
+    f.reducer.before_forward();
+    f.reducer.before_forward();
     f.loss().backward();
     CHECK(f.exchange->take_calls() == kPass);
   }
-  SECTION("taken back") {
-    f.reducer.arm();
-    f.reducer.disarm();
-    f.loss().backward();
-    CHECK(f.exchange->take_calls().empty());
-  }
   SECTION("in a pass: a forward inside it, as checkpointing makes") {
-    CHECK(f.pass_with([&] { f.reducer.arm(); }) == kPass);
-    f.loss().backward();  // the pass has ended and disarmed the reducer
-    CHECK(f.exchange->take_calls().empty());
+    CHECK(f.pass_with([&] { f.reducer.before_forward(); }) == kPass);
   }
   SECTION("in a pass that an exception has left") {
     CHECK_THROWS(f.pass_with([] { throw std::runtime_error("no luck"); }));
-    const auto watched = f.loss();
-    f.reducer.watch(watched);
-    for (const auto& loss : {f.loss(), watched}) {
-      CHECK_THROWS_WITH(loss.backward(),
-                        Contains("an exception left one on rank"));
-    }
-    CHECK_THROWS_WITH(f.reducer.arm(),
-                      Contains("an exception left one on rank"));
+    CHECK_THROWS_WITH(f.reducer.before_forward(),
+                      Contains("an exception has left its backward pass"));
+    f.exchange->take_calls();
+    CHECK_THROWS_WITH(f.loss().backward(),
+                      Contains("an exception has left its backward pass"));
+    CHECK(f.exchange->take_calls().empty());
   }
 }
 
-TEST_CASE("a gradient in each phase", "[reducer][phases]") {
+TEST_CASE("a gradient in each state", "[reducer][phases]") {
   Fixture f;
-  SECTION("idle: stays local") {
+  SECTION("under a guard: stays local") {
+    const NoSyncGuard no_sync(f.reducer);
     f.loss().backward();
     CHECK(f.exchange->take_calls().empty());
     CHECK(f.a.grad().eq(3).all().item<bool>());
   }
-  SECTION("armed: opens the pass") {
-    f.reducer.arm();
+  SECTION("the forward under a guard, the pass outside: opens the pass") {
+    torch::Tensor loss;
+    {
+      const NoSyncGuard no_sync(f.reducer);
+      f.reducer.before_forward();
+      loss = f.loss();
+    }
+    loss.backward();
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("idle: opens the pass") {
     f.loss().backward();
     CHECK(f.exchange->take_calls() == kPass);
   }
@@ -106,7 +103,6 @@ TEST_CASE("a gradient in each phase", "[reducer][phases]") {
         seen.push_back(f.exchange->take_calls());
       });
     }
-    f.reducer.arm();
     f.loss().backward();
     CHECK(seen == std::vector<Calls>{{}, {}});
     CHECK(f.exchange->take_calls() == kPass);
@@ -119,89 +115,57 @@ TEST_CASE("a gradient in each phase", "[reducer][phases]") {
     const auto& last = f.reducer.plan().back()[0] == 0 ? f.a : f.b;
     last.register_hook(
         [&](const torch::Tensor&) { seen = f.exchange->take_calls(); });
-    f.reducer.arm();
     f.loss().backward();
     CHECK(seen == Calls{"start 0"});
     CHECK(f.exchange->take_calls() == Calls{"start 1", "finish 0", "finish 1"});
   }
 }
 
-TEST_CASE("a watched output's gradient in each phase", "[reducer][phases]") {
+TEST_CASE("a pass that accumulates nothing is none", "[reducer][phases]") {
   Fixture f;
-  const bool recorded = GENERATE(false, true);
-  if (recorded) {
-    f.record();
-  }
-  SECTION("idle: opens the pass") {
-    const auto loss = f.loss();
-    f.reducer.watch(loss);
-    loss.backward();
-    CHECK(f.exchange->take_calls() == kPass);
-  }
-  SECTION("armed: opens the pass") {
-    CHECK(f.pass_with([] {}) == kPass);
-  }
-  SECTION("in a pass: belongs to it") {
-    const auto inner = f.loss();
-    f.reducer.watch(inner);
-    const auto loss = inner * 2;
-    f.reducer.watch(loss);
-    loss.backward();
-    CHECK(f.exchange->take_calls() == kPass);
-  }
-  SECTION("of a pass without parameters: none of ours, and idle after it") {
-    const auto x = torch::ones({2}).requires_grad_();
-    const auto loss = x.sum() * 1.0;
-    f.reducer.watch(loss);
-    loss.backward();
-    f.loss().backward();
+  const auto x = torch::ones({2}).requires_grad_();
+  const auto output = x.sum() * f.a.sum() * f.b.sum();
+  SECTION("gradients of the parameters") {
+    torch::autograd::grad({output}, {f.a, f.b});
     CHECK(f.exchange->take_calls().empty());
   }
-  SECTION("of one that will be differentiated: armed until the next arm") {
-    const bool disarms = GENERATE(false, true);
-    const auto x = torch::ones({2}).requires_grad_();
-    const auto output = x.sum() * f.a.sum() * f.b.sum();
-    f.reducer.watch(output);
+  SECTION("a pass to other tensors, then one through its gradient") {
     const auto slope = torch::autograd::grad({output}, {x}, {}, true, true)[0];
-    if (disarms) {
-      f.reducer.disarm();
-    }
+    CHECK(f.exchange->take_calls().empty());
     slope.sum().backward();
-    CHECK(f.exchange->take_calls() == (disarms ? Calls{} : kPass));
+    CHECK(f.exchange->take_calls() == kPass);
   }
 }
 
 TEST_CASE("the end of a pass leads back to idle", "[reducer][phases]") {
   Fixture f;
   for (int pass = 0; pass < 3; ++pass) {
-    f.reducer.arm();
     f.loss().backward();
     CHECK(f.exchange->take_calls() == kPass);
-    f.loss().backward();
-    CHECK(f.exchange->take_calls().empty());
   }
-  SECTION("also where a gradient was missing") {
-    f.reducer.arm();
-    const auto loss = f.a.sum() * 1.0;
-    CHECK_THROWS_WITH(loss.backward(), Contains("on ranks 0-1: b;"));
-    CHECK(f.exchange->take_calls() == kPass);
-    f.loss().backward();
-    CHECK(f.exchange->take_calls().empty());
-  }
+}
+
+TEST_CASE("a missing gradient ends the training", "[reducer][phases]") {
+  Fixture f;
+  CHECK_THROWS_WITH((f.a.sum() * 1.0).backward(),
+                    Contains("got none on rank 0: b;"));
+  CHECK(f.exchange->take_calls() == Calls{"abandon"});
+  CHECK_THROWS_WITH(f.loss().backward(), Contains("got none on rank 0: b;"));
+  CHECK(f.exchange->take_calls().empty());
 }
 
 TEST_CASE("the reducer may go while its pass runs", "[reducer][phases]") {
   auto a = torch::ones({2}).requires_grad_();
+  auto b = torch::ones({2}).requires_grad_();
   auto exchange = std::make_shared<test::FakeExchange>();
   auto reducer = std::make_unique<Reducer>(
-      std::vector<NamedParameter>{{"a", a}},
+      std::vector<NamedParameter>{{"a", a}, {"b", b}},
       c10::make_intrusive<test::FakeBackend>(2),
       DistributedDataParallelOptions().exchange(exchange));
   const auto middle = a * 1.0;
   middle.register_hook([&](const torch::Tensor&) { reducer.reset(); });
-  const auto loss = middle.sum() * 1.0;
-  reducer->arm();
-  reducer->watch(loss);
+  auto loss = middle.sum();
+  loss = loss * b.sum();  // its gradient comes first
   loss.backward();
   CHECK(exchange->take_calls() == Calls{"start 0", "finish 0"});
 }

@@ -1,12 +1,14 @@
 #include "ddp/reducer.h"
 
+#include <functional>
+
 #include <torch/autograd.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include "ddp/reduce/bucket_plan.h"
-#include "ddp/reduce/detail/status_sums.h"
+#include "ddp/reduce/detail/pass_mark.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
@@ -38,12 +40,10 @@ TEST_CASE("the gradient is the mean over ranks", "[reducer]") {
     for (int step = 1; step <= 3; ++step) {
       a.mutable_grad() = torch::Tensor();
       b.mutable_grad() = torch::Tensor();
-      reducer.arm();
       // d/da = step * (rank + 1), so the mean over p ranks is step * (p + 1) /
       // 2.
       const double slope = step * (group->getRank() + 1.0);
       auto loss = slope * a.sum() + 2 * slope * b.sum();
-      reducer.watch(loss);
       loss.backward();
       const double mean = step * gauss(size) / size;
       TORCH_CHECK(a.grad().allclose(torch::full({3}, mean)), a.grad());
@@ -52,17 +52,19 @@ TEST_CASE("the gradient is the mean over ranks", "[reducer]") {
   });
 }
 
-TEST_CASE("a backward pass that nobody announced stays local", "[reducer]") {
+TEST_CASE("a pass under a guard stays local", "[reducer]") {
   run_ranks(2, [](const Group& group) {
     auto a = leaf(1);
     Reducer reducer({{"a", a}}, group);
     const double slope = group->getRank() + 1.0;
-    (slope * a.sum()).backward();
+    const auto loss = slope * a.sum();
+    {
+      const NoSyncGuard no_sync(reducer);
+      const NoSyncGuard nested(reducer);
+      loss.backward();
+    }
     TORCH_CHECK(a.grad().allclose(torch::full({3}, slope)), a.grad());
-    reducer.arm();
-    auto loss = slope * a.sum();
-    reducer.watch(loss);
-    loss.backward();  // averages the sum: 2 * slope
+    (slope * a.sum()).backward();  // averages the sum: 2 * slope
     TORCH_CHECK(a.grad().allclose(torch::full({3}, 3.0)), a.grad());
   });
 }
@@ -74,9 +76,7 @@ TEST_CASE("two forwards, then their two backwards", "[reducer]") {
     const double slope = group->getRank() + 1.0;
     std::vector<torch::Tensor> losses;
     for (int i = 0; i < 2; ++i) {
-      reducer.arm();
       losses.push_back(slope * a.sum());
-      reducer.watch(losses.back());
     }
     losses[0].backward();
     TORCH_CHECK(a.grad().allclose(torch::full({3}, 1.5)), a.grad());
@@ -118,9 +118,7 @@ TEST_CASE("a nested backward pass does not end the outer one", "[reducer]") {
     auto inner = leaf(3);
     Reducer reducer({{"first", first}, {"inner", inner}}, group);
     const double slope = group->getRank() + 1.0;
-    reducer.arm();
     auto loss = (slope * checkpointed(first * 1.0, inner)).sum();
-    reducer.watch(loss);
     loss.backward();
     TORCH_CHECK(first.grad().allclose(torch::full({3}, 1.5 * 3)), first.grad());
     TORCH_CHECK(inner.grad().allclose(torch::full({3}, 1.5 * 2)), inner.grad());
@@ -147,9 +145,7 @@ TEST_CASE("a pass that begins in a nested one ends with the outer one",
       for (auto* parameter : {&body, &head, &other}) {
         parameter->mutable_grad() = torch::Tensor();
       }
-      reducer.arm();
       const auto output = body * 1.0;
-      reducer.watch(output);
       // The backward pass visits operations after the output before the output.
       torch::Tensor loss = output * slope;
       if (nested == Nested::in_a_hook) {
@@ -178,8 +174,7 @@ TEST_CASE("a pass that begins in a nested one ends with the outer one",
   });
 }
 
-TEST_CASE("a missing gradient is an error of that pass on every rank",
-          "[reducer][errors]") {
+TEST_CASE("a missing gradient is an error of that pass", "[reducer][errors]") {
   const int size = 3;
   const auto errors = try_ranks(size, [](const Group& group) {
     auto used = leaf(1);
@@ -187,41 +182,13 @@ TEST_CASE("a missing gradient is an error of that pass on every rank",
     Reducer reducer({{"used", used}, {"other", other}}, group);
     const bool skips = group->getRank() == 1;
     auto loss = skips ? used.sum() : used.sum() + other.sum();
-    reducer.arm();
-    reducer.watch(loss);
     loss.backward();
   });
-  for (const auto& error : errors) {
-    CHECK_THAT(error, Catch::Contains("got none: on rank 1: other;"));
-    CHECK_THAT(error, !Catch::Contains("rank 0"));
-    CHECK_THAT(error, Catch::Contains("find_unused_parameters(true)"));
+  CHECK_THAT(errors[1], Catch::Contains("got none on rank 1: other;"));
+  CHECK_THAT(errors[1], Catch::Contains("find_unused_parameters(true)"));
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(errors[rank], Catch::Contains("another rank has left"));
   }
-}
-
-TEST_CASE("after a missing gradient the next pass works", "[reducer]") {
-  run_ranks(2, [](const Group& group) {
-    auto used = leaf(1);
-    auto other = leaf(1);
-    Reducer reducer({{"used", used}, {"other", other}}, group);
-    const double slope = group->getRank() + 1.0;
-    for (int step = 0; step < 4; ++step) {
-      used.mutable_grad() = torch::Tensor();
-      other.mutable_grad() = torch::Tensor();
-      const bool skips = step % 2 == 0 && group->getRank() == 1;
-      auto loss = slope * used.sum();
-      loss = skips ? loss : loss + slope * other.sum();
-      reducer.arm();
-      reducer.watch(loss);
-      bool threw = false;
-      try {
-        loss.backward();
-      } catch (const c10::Error&) {
-        threw = true;
-      }
-      TORCH_CHECK(threw == (step % 2 == 0), "step ", step);
-      TORCH_CHECK(threw || other.grad().allclose(torch::full({3}, 1.5)));
-    }
-  });
 }
 
 TEST_CASE("find_unused_parameters", "[reducer]") {
@@ -242,8 +209,6 @@ TEST_CASE("find_unused_parameters", "[reducer]") {
     if (group->getRank() == 1) {
       loss = loss + slope * on_rank_1.sum();
     }
-    reducer.arm();
-    reducer.watch(loss);
     loss.backward();
     TORCH_CHECK(everywhere.grad().allclose(torch::full({3}, 1.5)));
     TORCH_CHECK(on_rank_1.grad().allclose(torch::full({3}, 1.0)));
@@ -263,9 +228,7 @@ TEST_CASE("a gradient that somebody holds is not overwritten", "[reducer]") {
     for (int step = 1; step <= 3; ++step) {
       a.mutable_grad().reset();
       b.mutable_grad().reset();
-      reducer.arm();
       auto loss = step * (group->getRank() + 1.0) * (a.sum() + b.sum());
-      reducer.watch(loss);
       loss.backward();
       if (held.defined()) {
         TORCH_CHECK(held.allclose(torch::full({3}, 1.5)), held);
@@ -302,10 +265,8 @@ TEST_CASE("only the bucket of a held gradient gets new memory", "[reducer]") {
         held = leaves[1].grad();
         leaves[1].mutable_grad().reset();
       }
-      reducer.arm();
       auto loss = (group->getRank() + 1.0) *
                   (leaves[0].sum() + leaves[1].sum() + leaves[2].sum());
-      reducer.watch(loss);
       loss.backward();
       expected = keeps_grads ? expected + 1.5 : 1.5;
       for (size_t i = 0; i < 3; ++i) {
@@ -334,11 +295,7 @@ TEST_CASE("an unused gradient stays as it is", "[reducer]") {
     Reducer reducer({{"used", used}, {"once", once}},
                     group,
                     Options().find_unused_parameters(true));
-    const auto run = [&](const torch::Tensor& loss) {
-      reducer.arm();
-      reducer.watch(loss);
-      loss.backward();
-    };
+    const auto run = [&](const torch::Tensor& loss) { loss.backward(); };
     const double slope = 0.1 * (group->getRank() + 1);
     run(slope * (used.sum() + once.sum()));
     const auto before = once.grad().clone();
@@ -358,8 +315,6 @@ TEST_CASE("a parameter used in a local pass is used", "[reducer]") {
     const double slope = group->getRank() + 1.0;
     (slope * before.sum()).backward();
     auto loss = slope * now.sum();
-    reducer.arm();
-    reducer.watch(loss);
     loss.backward();
     TORCH_CHECK(before.grad().allclose(torch::full({3}, 1.5)), before.grad());
   });
@@ -377,9 +332,7 @@ TEST_CASE("gradient_as_bucket_view works with LibTorch's optimizers",
     const void* memory = nullptr;
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad(to_none);
-      reducer.arm();
       auto loss = (group->getRank() + 1.0) * (a.sum() + b.sum());
-      reducer.watch(loss);
       loss.backward();
       torch::nn::utils::clip_grad_norm_({a, b}, 1e9);
       optimizer.step();
@@ -419,11 +372,9 @@ TEST_CASE("several dtypes and layouts", "[reducer]") {
       for (auto& p : {images, doubles, halves, complexes, scalar, empty}) {
         p.mutable_grad() = torch::Tensor();
       }
-      reducer.arm();
       auto loss =
           slope * ((images * ramp).sum() + doubles.sum() + halves.sum() +
                    torch::real(complexes).sum() + scalar + empty.sum());
-      reducer.watch(loss);
       loss.backward();
       TORCH_CHECK(images.grad().allclose(1.5 * ramp));
       TORCH_CHECK(images.grad().strides() == images.strides());
@@ -449,13 +400,11 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
       named, backend, Options().first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
   CHECK(reducer.plan() == detail::BucketPlan{{3}, {2}, {1}, {0}});
   const auto step = [&] {
-    reducer.arm();
     // The backward pass visits p[2] first, then p[0], p[3] and p[1].
     auto x = p[1].sum();
     x = x * p[3].sum();
     x = x * p[0].sum();
     x = x * p[2].sum();
-    reducer.watch(x);
     x.backward();
     std::string calls;
     for (const auto& call : backend->take_calls()) {
@@ -466,7 +415,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
   // The last bucket also has the status's elements.
   const auto rebuilt =
       c10::str("allreduce 12; allreduce 10; allreduce 13; allreduce ",
-               11 + detail::StatusSums::kNumel,
+               11 + detail::kMarkNumel,
                "; ");
   CHECK(step() == "broadcast 4; " + rebuilt);
   CHECK(reducer.plan() == detail::BucketPlan{{2}, {0}, {3}, {1}});
@@ -488,10 +437,8 @@ TEST_CASE("a bucket is launched while the backward pass still runs",
   });
   const auto step = [&] {
     backend->take_calls();
-    reducer.arm();
     auto loss = late.sum();
     loss = loss * early.sum();  // its gradient comes first
-    reducer.watch(loss);
     loss.backward();
     return launched_before_late;
   };
@@ -516,12 +463,10 @@ TEST_CASE("every pass adds up in the same order, the first one too",
     Reducer reducer(named, group, Options().gradient_as_bucket_view(as_view));
     std::vector<torch::Tensor> first;
     for (int step = 0; step < 3; ++step) {
-      reducer.arm();
       auto x = (p[1] * slopes[1]).sum();
       for (const size_t i : {3, 0, 2}) {
         x = x + (p[i] * slopes[i]).sum();
       }
-      reducer.watch(x);
       x.backward();
       for (size_t i = 0; i < p.size(); ++i) {
         if (step == 0) {
@@ -538,30 +483,33 @@ TEST_CASE("a gradient of gradients pass still averages", "[reducer]") {
   run_ranks(2, [](const Group& group) {
     auto a = leaf(2);
     Reducer reducer({{"a", a}}, group);
-    reducer.arm();
     auto loss = (group->getRank() + 1.0) * (a * a).sum();
-    reducer.watch(loss);
     loss.backward({}, /*keep_graph=*/true, /*create_graph=*/true);
     TORCH_CHECK(a.grad().detach().allclose(torch::full({3}, 6.0)));
   });
 }
 
-TEST_CASE("an exception in the backward pass is told at the next forward",
-          "[reducer][errors]") {
+TEST_CASE("an exception that leaves a pass is noticed", "[reducer][errors]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   auto a = leaf(1);
   auto b = leaf(1);
   Reducer reducer({{"a", a}, {"b", b}}, backend);
-  reducer.arm();
   auto middle = b * 1.0;
   middle.register_hook([](const torch::Tensor&) -> torch::Tensor {
     throw std::runtime_error("out of luck");
   });
-  auto loss = a.sum() + middle.sum();
-  reducer.watch(loss);
+  auto loss = middle.sum() + a.sum();
   CHECK_THROWS_WITH(loss.backward(), Catch::Contains("out of luck"));
-  CHECK_THROWS_WITH(reducer.arm(),
-                    Catch::Contains("an exception left one on rank"));
+  const auto says = Catch::Contains("an exception has left its backward pass");
+  SECTION("by the next forward") {
+    CHECK_THROWS_WITH(reducer.before_forward(), says);
+  }
+  SECTION("by the next gradient") {
+    CHECK_THROWS_WITH(a.sum().backward(), says);
+  }
+  CHECK_THROWS_WITH(reducer.before_forward(), says);
+  CHECK_THROWS_WITH(a.sum().backward(), says);
+  CHECK(backend->take_calls().empty());
 }
 
 TEST_CASE("a pass that fails before its first gradient may be tried again",
@@ -577,12 +525,7 @@ TEST_CASE("a pass that fails before its first gradient may be tried again",
     });
     for (int step = 1; step <= 3; ++step) {
       a.mutable_grad().reset();
-      const auto pass = [&] {
-        reducer.arm();
-        auto loss = step * group->getRank() * a.sum();
-        reducer.watch(loss);
-        loss.backward();
-      };
+      const auto pass = [&] { (step * group->getRank() * a.sum()).backward(); };
       try {
         pass();
       } catch (const std::exception&) {
@@ -594,52 +537,6 @@ TEST_CASE("a pass that fails before its first gradient may be tried again",
   });
 }
 
-// After the first gradient, after the second, or after the other ranks have all
-// gradients.
-TEST_CASE("an exception that leaves a pass reaches all ranks, also caught",
-          "[reducer][errors]") {
-  const bool finds_unused = GENERATE(false, true);
-  const size_t where = GENERATE(1, 2, 3);
-  const int pass = GENERATE(1, 3);  // recording, reducing
-  std::vector<int> passes(3);
-  const auto errors = try_ranks(3, [&](const Group& group) {
-    const int rank = group->getRank();
-    const std::vector<torch::Tensor> leaves{leaf(1), leaf(1), leaf(1), leaf(1)};
-    Reducer reducer({{"a", leaves[0]}, {"b", leaves[1]}, {"c", leaves[2]}},
-                    group,
-                    Options()
-                        .first_bucket_cap_mb(1e-6)
-                        .bucket_cap_mb(1e-6)
-                        .find_unused_parameters(finds_unused));
-    leaves[where].register_hook([&](const torch::Tensor&) {
-      if (rank == 1 && passes[rank] + 1 == pass) {
-        throw std::runtime_error("out of luck");
-      }
-    });
-    int caught = 0;
-    while (passes[rank] < 6) {
-      try {
-        reducer.arm();
-        // Gradients are computed in this order.
-        auto loss = leaves[3] * leaves[2] * leaves[1] * leaves[0];
-        loss = loss.sum();
-        reducer.watch(loss);
-        loss.backward();
-        ++passes[rank];
-      } catch (const std::exception&) {
-        ++passes[rank];
-        if (rank != 1 || ++caught > (where == 3 ? 2 : 1)) {
-          throw;
-        }
-      }
-    }
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Catch::Contains("an exception left one on rank 1: backward()"));
-  }
-}
-
 TEST_CASE("a peer that leaves ends the others' wait", "[reducer][errors]") {
   const bool at_once = GENERATE(true, false);  // in the first pass
   const auto errors = try_ranks(3, [&](const Group& group) {
@@ -648,9 +545,7 @@ TEST_CASE("a peer that leaves ends the others' wait", "[reducer][errors]") {
     for (const bool is_first : {true, false}) {
       TORCH_CHECK(group->getRank() != 1 || is_first != at_once,
                   "rank 1 gives up");
-      reducer.arm();
       auto loss = a.sum();
-      reducer.watch(loss);
       loss.backward();
     }
   });
@@ -672,10 +567,8 @@ TEST_CASE("a second gradient in one pass names the parameter",
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   auto a = leaf(1);
   Reducer reducer({{"shared", a}}, backend);
-  reducer.arm();
   auto x = torch::ones({3}).requires_grad_();
   auto loss = checkpointed(checkpointed(x * 1.0, a), a).sum();
-  reducer.watch(loss);
   CHECK_THROWS_WITH(loss.backward(),
                     Catch::Contains("one gradient for parameter shared"));
 }
@@ -710,9 +603,7 @@ TEST_CASE("the reducer may go before the graph", "[reducer]") {
   torch::Tensor loss;
   {
     Reducer reducer({{"a", a}}, backend);
-    reducer.arm();
     loss = a.sum();
-    reducer.watch(loss);
     if (is_released) {
       reducer.release();
     }
@@ -723,9 +614,80 @@ TEST_CASE("the reducer may go before the graph", "[reducer]") {
   } else {
     CHECK_THROWS_WITH(loss.backward(),
                       Catch::Contains("to live until backward()"));
-    CHECK_FALSE(a.grad().defined());
   }
   CHECK(backend->take_calls().empty());
+}
+
+// As fused optimizers make it: the gradients are parts of one flat buffer.
+TEST_CASE("a tensor that the program has put into .grad gets the average",
+          "[reducer]") {
+  const bool skips = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto a = leaf(1, {2});
+    auto b = leaf(1, {3});
+    auto flat = torch::zeros({5});
+    Reducer reducer(
+        {{"a", a}, {"b", b}}, group, Options().find_unused_parameters(skips));
+    a.mutable_grad() = flat.narrow(0, 0, 2);
+    b.mutable_grad() = flat.narrow(0, 2, 3);
+    for (int step = 1; step <= 3; ++step) {
+      flat.zero_();
+      const double slope = step * (group->getRank() + 1.0);
+      auto loss = slope * a.sum();
+      if (!skips || group->getRank() == 1) {
+        loss = loss + slope * b.sum();
+      }
+      loss.backward();
+      TORCH_CHECK(test::all_equal(flat.narrow(0, 0, 2), 1.5 * step), flat);
+      TORCH_CHECK(
+          test::all_equal(flat.narrow(0, 2, 3), (skips ? 1.0 : 1.5) * step),
+          flat);
+      TORCH_CHECK(a.grad().is_alias_of(flat) && b.grad().is_alias_of(flat));
+    }
+  });
+}
+
+// Autograd runs tasks nested deeper than 60 on a thread of its own.
+TEST_CASE("passes nested in each other 61 times are one pass", "[reducer]") {
+  run_ranks(2, [&](const Group& group) {
+    constexpr int kDepth = 61;
+    std::vector<NamedParameter> named;
+    std::vector<torch::Tensor> weights;
+    for (int i = 0; i < kDepth; ++i) {
+      weights.push_back(leaf(1, {2}));
+      named.push_back({c10::str("w", i), weights.back()});
+    }
+    auto first = leaf(1, {2});
+    named.push_back({"first", first});
+    Reducer reducer(named, group);
+    // Each hook makes a pass inside the pass of the one before.
+    const double slope = group->getRank() + 1.0;
+    std::function<void(int)> pass = [&](int depth) {
+      auto loss = (weights[depth] * slope).sum();
+      if (depth + 1 < kDepth) {
+        loss = loss * 1;
+        loss.register_hook([&, depth](const torch::Tensor&) {
+          const torch::AutoGradMode with_graph(true);
+          pass(depth + 1);
+        });
+      }
+      loss.backward();
+    };
+    for (int step = 0; step < 2; ++step) {
+      for (const auto& each : named) {
+        each.tensor.mutable_grad() = torch::Tensor();
+      }
+      auto loss = (first * slope).sum() * 1;
+      loss.register_hook([&](const torch::Tensor&) {
+        const torch::AutoGradMode with_graph(true);
+        pass(0);
+      });
+      loss.backward();
+      for (const auto& each : named) {
+        TORCH_CHECK(test::all_equal(each.tensor.grad(), 1.5), each.name);
+      }
+    }
+  });
 }
 
 }  // namespace reducer_test

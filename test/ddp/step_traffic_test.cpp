@@ -10,7 +10,7 @@
 #include "ddp/join.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
-#include "ddp/reduce/detail/status_sums.h"
+#include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -72,7 +72,7 @@ constexpr int64_t kBuffers = 11;
 /// buffers.
 Traffic pass_bytes() {
   Traffic bytes;
-  bytes.all_reduce = (kParameters + detail::StatusSums::kNumel) * kFloat;
+  bytes.all_reduce = (kParameters + detail::kMarkNumel) * kFloat;
   bytes.broadcast = kBuffers * kFloat;
   return bytes;
 }

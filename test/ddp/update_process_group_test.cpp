@@ -292,37 +292,6 @@ TEST_CASE("a gradient of this rank alone is averaged by the next group",
   });
 }
 
-TEST_CASE("another group after a pass that has failed", "[ddp][group]") {
-  const auto store = make_store();
-  run_ranks(3, [&](const Group& group) {
-    const int rank = group->getRank();
-    const auto part = part_of(group, {1, 2}, store);
-    Line line;
-    DistributedDataParallel model(line, small_buckets(group));
-    bool has_failed = false;
-    try {
-      model
-          ->call([&](LineImpl& net) {
-            return rank == 0 ? net.weight * 1 : net.forward(1);
-          })
-          .backward();
-    } catch (const c10::Error&) {
-      has_failed = true;
-    }
-    TORCH_CHECK(has_failed);
-    if (part) {
-      model->update_process_group(part);
-      for (int step = 0; step < 2; ++step) {
-        line->zero_grad();
-        model(rank + 1.0).backward();
-        expect(line->weight.grad(), 2.5);
-        expect(line->bias.grad(), 1);
-      }
-    }
-    group->barrier()->wait();
-  });
-}
-
 TEST_CASE("a pass that an exception has left ends with its group",
           "[ddp][group]") {
   const auto old = c10::make_intrusive<FakeBackend>(2);

@@ -11,7 +11,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/reduce/detail/status_sums.h"
+#include "ddp/reduce/detail/pass_mark.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
@@ -42,8 +42,8 @@ TORCH_MODULE(Two);
 
 TEST_CASE("a bad pass that becomes known with a good one counts", "[gpu]") {
   INFO(any_schedule());
-  const auto elements = torch::empty({detail::StatusSums::kNumel},
-                                     torch::Device(torch::kCUDA, 0));
+  const auto elements =
+      torch::empty({detail::kMarkNumel}, torch::Device(torch::kCUDA, 0));
   detail::StatusSums sums(elements.device());
   for (const bool failed : {true, false}) {
     sums.write(elements, {3}, failed);
@@ -337,7 +337,6 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
     for (int step = 1; step <= 4; ++step) {
       a.mutable_grad() = Tensor();
       b.mutable_grad() = Tensor();
-      reducer.arm();
       Tensor of_a;
       Tensor of_b;
       // Autograd begins with what was computed last.
@@ -346,8 +345,6 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
         auto& sum = is_a ? of_a : of_b;
         sum = ((is_a ? a : b) * ((is_a ? 2.0 : 4.0) * step * rank.rank)).sum();
       }
-      reducer.watch(of_a);
-      reducer.watch(of_b);
       torch::autograd::backward({of_a, of_b}, {});
       rank.expect_close(
           a.grad(), torch::full({300}, 1.0 * step), "gradient of a");

@@ -19,8 +19,6 @@ inline torch::Tensor leaf(at::IntArrayRef sizes,
 
 /// Runs a backward pass with gradient reduction.
 inline void backward(Reducer& reducer, const torch::Tensor& loss) {
-  reducer.arm();
-  reducer.watch(loss);
   loss.backward();
 }
 

@@ -1,6 +1,17 @@
 #include "ddp/reduce/detail/bucket.h"
 
+#include <algorithm>
 #include <utility>
+
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims.h>
+#include <ATen/ops/mul.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+
+#include "ddp/tensors/alias_without_view.h"
+#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp::detail {
 
@@ -8,9 +19,19 @@ c10::ScalarType gradient_dtype(const at::Tensor& parameter) {
   return parameter.grad_dtype().value_or(parameter.scalar_type());
 }
 
-void refuse_dtype(const NamedParameter& parameter,
-                  c10::ScalarType expected,
-                  const at::Tensor& grad) {
+bool is_held(const at::Tensor& grad, const at::Tensor& content) {
+  return grad.defined() && grad.layout() == c10::kStrided &&
+         !grad.is_same(content) &&
+         (grad.use_count() > 1 || grad.storage().use_count() > 1);
+}
+
+namespace {
+
+/// Throws a c10::Error that names the parameter: its gradient does not have the
+/// expected dtype.
+[[noreturn]] void refuse_dtype(const NamedParameter& parameter,
+                               c10::ScalarType expected,
+                               const at::Tensor& grad) {
   TORCH_CHECK(
       false,
       "Expected a gradient of type ",
@@ -23,6 +44,197 @@ void refuse_dtype(const NamedParameter& parameter,
       "gradient of another type into .grad");
 }
 
+void check_gradient(const Slot& slot, const at::Tensor& grad) {
+  TORCH_CHECK(
+      grad.layout() == c10::kStrided,
+      "Expected a dense gradient for parameter ",
+      slot.parameter.name,
+      ", but got a sparse one; make its layer a torch::nn::Embedding or "
+      "EmbeddingBag with sparse(true), which are known to have such");
+  if (grad.dtype() != slot.content.dtype()) {
+    refuse_dtype(slot.parameter, slot.content.scalar_type(), grad);
+  }
+}
+
+/// Makes the bucket's memory the parameter's `.grad`, unless the program holds
+/// the tensor that is there and autograd has added to: then that tensor gets
+/// the average. A gradient that autograd has made in this pass has version 0.
+void lend(Slot& slot, at::Tensor& grad) {
+  slot.keeps_own = grad.defined() && !slot.is_view && !grad.is_inference() &&
+                   grad._version() > 0 && is_held(grad, slot.content);
+  if (!slot.keeps_own) {
+    grad = slot.content;
+  }
+}
+
+/// Copies each gradient when it comes, while it is in the cache.
+class HostBucket : public DenseBucket {
+ public:
+  using DenseBucket::DenseBucket;
+
+  bool add(Slot& slot, const ScaledCopy& scaled) override {
+    at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+    if (grad.defined()) {
+      check_gradient(slot, grad);
+      scaled.copy(slot.content, grad);
+    } else {
+      slot.content.zero_();
+    }
+    if (slot.state == GradState::arrived) {
+      lend(slot, grad);
+    }
+    const bool is_full = count_down();
+    if (is_full) {
+      clear_padding();
+    }
+    return is_full;
+  }
+};
+
+/// Copies when all gradients have come: one kernel for the whole bucket is
+/// faster than a launch per gradient.
+class DeviceBucket : public DenseBucket {
+ public:
+  DeviceBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+      : DenseBucket(std::move(slots), layout),
+        stream_(current_stream(payload().device())) {}
+
+  /// Streams may still read a gradient that `.grad` has let go. The allocator
+  /// knows them (record_stream), the reference count on the host does not.
+  void begin() override {
+    const auto is_kept = [](const Slot* slot) {
+      return slot->parameter.tensor.grad().is_same(slot->content);
+    };
+    if (std::none_of(members().begin(), members().end(), is_kept)) {
+      swap_memory();
+      stream_ = current_stream(stream_.device());
+    }
+  }
+
+  bool add(Slot& /*slot*/, const ScaledCopy& scaled) override {
+    join_streams();
+    const bool is_full = count_down();
+    if (is_full) {
+      copy_all(scaled);
+    }
+    return is_full;
+  }
+
+  /// Gradients may come on several streams. The copy runs on the last one, the
+  /// exchange on the stream that starts it.
+  void join_streams() override {
+    const auto current = current_stream(stream_.device());
+    has_several_ = has_several_ || current != stream_;
+    join_stream(stream_);
+    stream_ = current;
+  }
+
+ private:
+  void copy_all(const ScaledCopy& scaled) {
+    std::vector<at::Tensor> contents;
+    std::vector<at::Tensor> grads;
+    for (Slot* slot : members()) {
+      at::Tensor& grad = slot->parameter.tensor.mutable_grad();
+      if (!grad.defined()) {
+        slot->content.zero_();
+      } else if (!grad.is_same(slot->content)) {
+        check_gradient(*slot, grad);
+        contents.push_back(slot->content);
+        grads.push_back(grad);
+      }
+      if (slot->state == GradState::arrived) {
+        lend(*slot, grad);
+      }
+    }
+    if (!contents.empty()) {
+      at::_foreach_copy_(contents, grads);
+    }
+    if (has_several_) {
+      // The last references may be gone now, while their streams continue.
+      std::for_each(grads.begin(), grads.end(), keep_until_read);
+    }
+    clear_padding();
+    payload().mul_(scaled.factor());
+  }
+
+  // Stream of the latest gradient or, before the first one, of the allocation:
+  // work that it has queued may write to the memory.
+  c10::Stream stream_;
+  bool has_several_ = false;  // gradients have come on more than one stream
+};
+
+int64_t numel_of(const std::vector<Slot*>& members) {
+  int64_t numel = 0;
+  for (const Slot* slot : members) {
+    numel += slot->parameter.tensor.numel();
+  }
+  return numel;
+}
+
+at::Tensor memory_for(const std::vector<Slot*>& members,
+                      const DenseLayout& layout) {
+  const int64_t numel = numel_of(members) + layout.spare_numel;
+  const int64_t multiple = layout.multiple_of;
+  const at::Tensor& like = members.front()->parameter.tensor;
+  return layout.allocate(
+      (numel + multiple - 1) / multiple * multiple,
+      like.options().dtype(gradient_dtype(like)).requires_grad(false));
+}
+
+at::Tensor no_rows(const at::Tensor& like) {
+  return at::_sparse_coo_tensor_with_dims(
+      /*sparse_dim=*/1,
+      /*dense_dim=*/like.dim() - 1,
+      like.sizes(),
+      like.options()
+          .dtype(gradient_dtype(like))
+          .requires_grad(false)
+          .layout(c10::kSparse));
+}
+
+/// The rows of `grad`, which is dense if the parameter is also used outside of
+/// the sparse layer.
+at::Tensor rows_of(const NamedParameter& parameter, const at::Tensor& grad) {
+  if (const auto dtype = gradient_dtype(parameter.tensor);
+      grad.scalar_type() != dtype) {
+    refuse_dtype(parameter, dtype, grad);
+  }
+  return grad.is_sparse() ? grad.coalesce() : grad.to_sparse(/*sparse_dim=*/1);
+}
+
+class SparseBucket : public Bucket {
+ public:
+  explicit SparseBucket(Slot& slot) : Bucket({&slot}), slot_(slot) {
+    slot.content = at::Tensor();
+  }
+
+  bool add(Slot& slot, const ScaledCopy& scaled) override {
+    const at::Tensor& grad = slot.parameter.tensor.grad();
+    const at::Tensor rows = grad.defined() ? rows_of(slot.parameter, grad)
+                                           : no_rows(slot.parameter.tensor);
+    slot.content = at::mul(rows, scaled.factor()).coalesce();
+    return count_down();
+  }
+
+  void move_in(Slot& slot, const at::Tensor& content) override {
+    slot.content = content;
+  }
+
+  const at::Tensor& payload() const override { return slot_.content; }
+
+  bool is_aliased() const override { return false; }  // new memory in each pass
+
+  void reset() override {
+    Bucket::reset();
+    slot_.content = at::Tensor();
+  }
+
+ private:
+  Slot& slot_;
+};
+
+}  // namespace
+
 Bucket::Bucket(std::vector<Slot*> members)
     : members_(std::move(members)), pending_(members_.size()) {
   parameters_.reserve(members_.size());
@@ -33,6 +245,78 @@ Bucket::Bucket(std::vector<Slot*> members)
 
 void Bucket::reset() {
   pending_ = members_.size();
+}
+
+DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+    : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
+  TORCH_CHECK(flat_.storage_offset() == 0,
+              "Expected Exchange::allocate to return a tensor that begins its "
+              "storage, but got one at element ",
+              flat_.storage_offset());
+  int64_t offset = 0;
+  for (Slot* slot : members()) {
+    const at::Tensor& param = slot->parameter.tensor;
+    slot->content = gradient_piece(flat_, offset, param);
+    offset += param.numel();
+  }
+  if (layout.spare_numel > 0) {
+    const int64_t begin = flat_.numel() - layout.spare_numel;
+    spare_ = alias_without_view(flat_, begin, {layout.spare_numel}, {1});
+  }
+  if (const int64_t size = flat_.numel() - layout.spare_numel - offset;
+      size > 0) {
+    padding_ = alias_without_view(flat_, offset, {size}, {1});
+  }
+  owners_ = flat_.storage().use_count();
+}
+
+void DenseBucket::swap_memory() {
+  // The allocator uses the current device. With a module on several GPUs that
+  // may be the device of other gradients.
+  const c10::DeviceGuard guard(flat_.device());
+  auto* storage = flat_.storage().unsafeGetStorageImpl();
+  // Frees the old memory first, so that the allocator can return it again.
+  storage->set_data_ptr_noswap(
+      at::DataPtr(nullptr, storage->data_ptr().device()));
+  storage->set_data_ptr_noswap(
+      storage->allocator()->allocate(storage->nbytes()));
+}
+
+void DenseBucket::clear_padding() {
+  if (padding_.defined()) {
+    padding_.zero_();
+  }
+}
+
+void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
+  const c10::NoGradGuard no_grad;
+  slot.content.copy_(content);
+  keep_until_read(content);  // of a bucket that another stream has allocated
+  at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+  if (grad.is_same(content)) {
+    grad = slot.content;
+  }
+}
+
+bool DenseBucket::is_aliased() const {
+  const auto has_holder = [](const Slot* slot) {
+    return slot->content.use_count() > 1 &&
+           !slot->parameter.tensor.grad().is_same(slot->content);
+  };
+  return flat_.storage().use_count() > owners_ ||
+         std::any_of(members().begin(), members().end(), has_holder);
+}
+
+std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
+                                               const DenseLayout& layout) {
+  if (members.front()->parameter.tensor.is_cpu()) {
+    return std::make_unique<HostBucket>(std::move(members), layout);
+  }
+  return std::make_unique<DeviceBucket>(std::move(members), layout);
+}
+
+std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot) {
+  return std::make_unique<SparseBucket>(slot);
 }
 
 }  // namespace ddp::detail

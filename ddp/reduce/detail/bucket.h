@@ -28,17 +28,18 @@ struct Slot {
   std::optional<size_t> bucket;  ///< nullopt if the plan leaves it out
   GradState state = GradState::expected;
   bool has_local = false;  ///< a gradient came in a pass of this rank alone
+  bool is_view = false;    ///< `.grad` is always memory of the bucket
+  /// The program holds the tensor in `.grad`, which gets a copy of the average.
+  bool keeps_own = false;
 };
 
 /// Dtype of a parameter's gradients: the parameter's, or the one of
 /// `set_grad_dtype`.
 c10::ScalarType gradient_dtype(const at::Tensor& parameter);
 
-/// Throws a c10::Error that names the parameter: its gradient does not have the
-/// expected dtype.
-[[noreturn]] void refuse_dtype(const NamedParameter& parameter,
-                               c10::ScalarType expected,
-                               const at::Tensor& grad);
+/// Returns true if another tensor or handle than `.grad` holds the memory of
+/// `grad`, and it is not the bucket's.
+bool is_held(const at::Tensor& grad, const at::Tensor& content);
 
 /// Gradients that ranks exchange at once. `add` is called once per member and
 /// pass; the bucket is full after the last one. `reset` prepares for the next

@@ -1,5 +1,6 @@
 #include "ddp/reduce/detail/end_of_pass.h"
 
+#include <cstddef>
 #include <deque>
 #include <exception>
 #include <iterator>
@@ -16,8 +17,10 @@
 namespace ddp::detail {
 namespace {
 
+using torch::autograd::GraphTask;
+
 struct Listener {
-  std::function<bool(bool is_nested)> on_end;
+  PassEnd end;
   std::shared_ptr<void> life;
 };
 
@@ -27,7 +30,7 @@ void queue(Listener listener);
 /// callbacks after one that throws. Lives as long as its graph task.
 class QueuedEnds {
  public:
-  explicit QueuedEnds(Listener first) {
+  explicit QueuedEnds(Listener first) : is_nested_(graph_task_depth() > 0) {
     listeners_.push_back(std::move(first));
   }
   QueuedEnds(const QueuedEnds&) = delete;
@@ -36,14 +39,16 @@ class QueuedEnds {
   /// A nested task is destroyed when its backward() returns. Only now is the
   /// enclosing task the thread's current one again.
   ~QueuedEnds() {
-    if (torch::autograd::get_current_graph_task_id() == -1) {
-      return;
-    }
-    try {
-      for (auto& listener : continuing_) {
-        queue(std::move(listener));
+    const bool is_inside = torch::autograd::get_current_graph_task_id() != -1;
+    for (auto& listener : continuing_) {
+      try {
+        if (is_inside) {
+          queue(std::move(listener));
+        } else {
+          listener.end.on_lost();
+        }
+      } catch (...) {  // the next pass reports that this one was left
       }
-    } catch (...) {  // the next pass reports that this one was left
     }
   }
 
@@ -53,14 +58,17 @@ class QueuedEnds {
   }
 
   void call() {
-    // The node of the enclosing pass that called backward().
-    const bool is_nested = torch::autograd::get_current_node() != nullptr;
+    // The node of the enclosing pass that called backward() runs on this
+    // thread, unless another thread has ended the nested task.
+    const bool knows_outer = torch::autograd::get_current_node() != nullptr;
     std::exception_ptr failure;
     while (auto listener = take_next()) {
+      if (is_nested_ && knows_outer) {
+        continuing_.push_back(std::move(*listener));
+        continue;
+      }
       try {
-        if (!listener->on_end(is_nested)) {
-          continuing_.push_back(std::move(*listener));
-        }
+        is_nested_ ? listener->end.on_lost() : listener->end.on_end();
       } catch (...) {
         failure = failure ? failure : std::current_exception();
       }
@@ -81,6 +89,7 @@ class QueuedEnds {
     return next;
   }
 
+  const bool is_nested_;
   std::mutex mutex_;
   std::deque<Listener> listeners_;
   std::vector<Listener> continuing_;
@@ -126,9 +135,25 @@ void queue(Listener listener) {
 
 }  // namespace
 
-std::weak_ptr<void> at_end_of_pass(std::function<bool(bool is_nested)> on_end) {
+/// LibTorch gives the current task's set of nodes, but neither the task nor its
+/// depth; the set is a member of the task.
+int graph_task_depth() {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (nodes == nullptr) {
+    return 0;
+  }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  constexpr size_t kPlace = offsetof(GraphTask, nodes_in_graph_);
+#pragma GCC diagnostic pop
+  const auto* task = reinterpret_cast<const GraphTask*>(
+      reinterpret_cast<const std::byte*>(nodes) - kPlace);
+  return task->reentrant_depth_;
+}
+
+std::weak_ptr<void> at_end_of_pass(PassEnd end) {
   const auto life = std::make_shared<char>();
-  queue({std::move(on_end), life});
+  queue({std::move(end), life});
   return life;
 }
 

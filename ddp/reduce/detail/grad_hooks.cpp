@@ -1,10 +1,9 @@
 #include "ddp/reduce/detail/grad_hooks.h"
 
-#include <mutex>
 #include <utility>
 
 #include <ATen/ops/empty_strided.h>
-#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace ddp::detail {
@@ -23,11 +22,6 @@ bool has_layout_of(const at::Tensor& a, const at::Tensor& b) {
                                     (a.is_contiguous() && b.is_contiguous()));
 }
 
-std::mutex& owners_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 at::Tensor without_memory(const at::Tensor& tensor) {
   return at::empty_strided(
       tensor.sizes(),
@@ -37,61 +31,94 @@ at::Tensor without_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
-struct GradHooks::Owner {
-  const Listener listener;
-  std::weak_ptr<void> pass;  // guarded by owners_mutex()
-};
+/// The object that owns a parameter, and the parameter's index there.
+struct GradHooks::Link {
+  std::weak_ptr<Listener> owner;
+  size_t index = 0;
+  bool throws_without_owner = false;
 
-struct GradHooks::Hook : torch::autograd::FunctionPostHook {
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
-    if (const auto object = owner.lock()) {
-      object->listener(index);
-    }
-    return outputs;  // AccumulateGrad has none
-  }
-
-  bool is_of(const std::shared_ptr<Owner>& other) const {
+  bool is_of(const std::shared_ptr<Listener>& other) const {
     return !owner.owner_before(other) && !other.owner_before(owner);
   }
+};
 
-  std::weak_ptr<Owner> owner;
-  size_t index = 0;
+struct GradHooks::Hook : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& parameter) override {
+    if (next) {
+      (*next)(parameter);
+    }
+    if (const auto listener = link->owner.lock()) {
+      (*listener)(link->index);
+      return;
+    }
+    TORCH_CHECK(!link->throws_without_owner,
+                "Expected the DistributedDataParallel (or Reducer) to live "
+                "until backward() of its outputs has returned, but it was "
+                "destroyed before, and the gradients would stay this rank's "
+                "own; keep it, or wrap the module again");
+  }
+
+  std::shared_ptr<Link> link = std::make_shared<Link>();
+  std::unique_ptr<PostAccumulateGradHook> next;  // the program's own
 };
 
 GradHooks::GradHooks(std::vector<NamedParameter> parameters, Listener listener)
-    : self_(std::make_shared<Owner>(Owner{std::move(listener), {}})) {
+    : listener_(std::make_shared<Listener>(std::move(listener))) {
   hooked_.reserve(parameters.size());
   for (auto& parameter : parameters) {
     const auto device = parameter.tensor.device();
     auto like = without_memory(parameter.tensor);
-    hooked_.push_back(
-        {std::move(parameter), std::move(like), device, nullptr, nullptr});
+    hooked_.push_back({std::move(parameter), std::move(like), device, nullptr});
   }
-  attach();
+  claim();
 }
 
-void GradHooks::attach() {
-  for (size_t index = 0; index < hooked_.size(); ++index) {
-    Hooked& hooked = hooked_[index];
-    if (is_lost(hooked) && hooked.parameter.tensor.requires_grad()) {
-      attach(hooked, index);
+GradHooks::~GradHooks() {
+  for (const auto& hooked : hooked_) {
+    if (hooked.link && hooked.link->is_of(listener_)) {
+      hooked.link->throws_without_owner = is_needed_;
     }
   }
 }
 
-bool GradHooks::is_lost(const Hooked& hooked) const {
-  return hooked.hook == nullptr || !hooked.hook->is_of(self_) ||
-         torch::autograd::impl::try_get_grad_accumulator(
-             hooked.parameter.tensor) != hooked.node;
+void GradHooks::claim() {
+  for (size_t index = 0; index < hooked_.size(); ++index) {
+    Hooked& hooked = hooked_[index];
+    check_unchanged(hooked);
+    install(hooked);
+    if (!hooked.link->is_of(listener_)) {
+      hooked.link->owner = listener_;
+      hooked.link->index = index;
+    }
+  }
 }
 
-void GradHooks::attach(Hooked& hooked, size_t index) {
+/// Keeps a hook of the program, which LibTorch stores in the same place, and
+/// notices one that has replaced this hook.
+void GradHooks::install(Hooked& hooked) const {
+  auto& place =
+      torch::autograd::impl::post_acc_grad_hooks(hooked.parameter.tensor);
+  if (place && place.get() == hooked.hook) {
+    return;
+  }
+  auto* hook = dynamic_cast<Hook*>(place.get());
+  if (hook == nullptr) {
+    auto own = std::make_unique<Hook>();
+    hook = own.get();
+    own->next = std::move(place);
+    torch::autograd::impl::set_post_acc_grad_hooks(hooked.parameter.tensor,
+                                                   std::move(own));
+  }
+  hooked.hook = static_cast<torch::autograd::PostAccumulateGradHook*>(hook);
+  hooked.link = hook->link;
+}
+
+void GradHooks::check_unchanged(const Hooked& hooked) const {
   const auto& [name, tensor, sparse] = hooked.parameter;
-  TORCH_CHECK(has_layout_of(tensor, hooked.like) &&
-                  tensor.scalar_type() == hooked.like.scalar_type() &&
-                  tensor.device() == hooked.device,
+  const bool is_unchanged = has_layout_of(tensor, hooked.like) &&
+                            tensor.scalar_type() == hooked.like.scalar_type() &&
+                            tensor.device() == hooked.device;
+  TORCH_CHECK(is_unchanged || !tensor.requires_grad(),
               "Expected parameter ",
               name,
               " to stay ",
@@ -104,59 +131,16 @@ void GradHooks::attach(Hooked& hooked, size_t index) {
               tensor.device(),
               " now. Convert or move the module before it is wrapped, and give "
               "torch::load this rank's device");
-  hooked.node = torch::autograd::impl::grad_accumulator(tensor);
-  TORCH_INTERNAL_ASSERT(hooked.node,
-                        "parameter without a gradient accumulator");
-  hooked.hook = nullptr;
-  for (const auto& hook : hooked.node->post_hooks()) {
-    if (auto* ours = dynamic_cast<Hook*>(hook.get())) {
-      hooked.hook = ours;
-    }
-  }
-  if (hooked.hook == nullptr) {
-    auto hook = std::make_unique<Hook>();
-    hooked.hook = hook.get();
-    hooked.node->add_post_hook(std::move(hook));
-  }
-  hooked.hook->owner = self_;
-  hooked.hook->index = index;
 }
 
-void GradHooks::begin_pass(std::weak_ptr<void> pass) {
-  const std::lock_guard lock(owners_mutex());
-  self_->pass = std::move(pass);
-}
-
-/// One lock for all objects: if two begin a pass on two threads, one of them
-/// sees the pass of the other.
-const NamedParameter* GradHooks::claim() {
-  const std::lock_guard lock(owners_mutex());
-  for (size_t index = 0; index < hooked_.size(); ++index) {
-    auto& [parameter, like, device, node, hook] = hooked_[index];
-    if (hook->is_of(self_) || !parameter.tensor.requires_grad()) {
-      continue;
+const NamedParameter* GradHooks::first_foreign() const {
+  for (const auto& hooked : hooked_) {
+    if (!hooked.link->is_of(listener_) && !hooked.link->owner.expired() &&
+        hooked.parameter.tensor.requires_grad()) {
+      return &hooked.parameter;
     }
-    const auto owner = hook->owner.lock();
-    if (owner && !owner->pass.expired()) {
-      return &parameter;
-    }
-    hook->owner = self_;
-    hook->index = index;
   }
   return nullptr;
-}
-
-std::vector<size_t> GradHooks::unreached() const {
-  const auto* reached =
-      torch::autograd::get_current_graph_task_nodes_in_graph();
-  std::vector<size_t> result;
-  for (size_t index = 0; reached != nullptr && index < hooked_.size();
-       ++index) {
-    if (reached->count(hooked_[index].node.get()) == 0) {
-      result.push_back(index);
-    }
-  }
-  return result;
 }
 
 }  // namespace ddp::detail

@@ -5,72 +5,63 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function_hook.h>
 
 #include "ddp/job/named_parameter.h"
-#include "ddp/tensors/autograd_nodes.h"
 
 namespace ddp::detail {
 
 /// Calls a listener each time the gradient of a parameter has been accumulated
 /// into its `.grad`.
 ///
-/// The hook is attached to the parameter's AccumulateGrad node. A parameter has
-/// one hook. The object that attached or claimed it last owns the
-/// parameter; listeners of other objects are not called. After the object has
-/// been destroyed its hooks do nothing.
+/// The hook belongs to the parameter (LibTorch's post-accumulate-grad hook), so
+/// no load and no conversion loses it. A parameter has one hook of this class.
+/// The object that claimed the parameter last owns it; listeners of other
+/// objects are not called.
 ///
-/// Thread contract: the listener runs on the thread that runs the backward
-/// pass of the parameter's device.
+/// Thread contract: the listener runs on the thread that runs the backward pass
+/// of the parameter's device.
 class GradHooks {
  public:
   using Listener = std::function<void(size_t index)>;
 
-  /// Attaches the hooks.
-  /// @param parameters  leaves that require a gradient.
+  /// Claims the parameters, which are leaves that require a gradient.
   GradHooks(std::vector<NamedParameter> parameters, Listener listener);
+  ~GradHooks();
   GradHooks(const GradHooks&) = delete;
   GradHooks& operator=(const GradHooks&) = delete;
 
-  /// Attaches lost hooks again. A hook is lost if autograd has made another
-  /// node (`torch::load` and `to()` give a parameter other memory and drop its
-  /// node), or if another object owns the parameter. Called before a forward,
-  /// outside of backward passes. A graph that was recorded before the loss
-  /// keeps its hook.
-  /// @throws c10::Error, with the parameter's name, if its shape, strides,
-  ///   dtype or device have changed since the constructor.
-  void attach();
+  /// Claims the parameters again, before a forward that uses them.
+  /// @throws c10::Error, with the parameter's name, if the shape, strides,
+  ///   dtype or device of a parameter that trains have changed since the
+  ///   constructor.
+  void claim();
 
-  /// Begins a backward pass of this object's parameters.
-  /// @param pass  expires when the pass has ended.
-  void begin_pass(std::weak_ptr<void> pass);
+  /// Returns the first parameter that trains and that another living object
+  /// owns, or null.
+  const NamedParameter* first_foreign() const;
 
-  /// Claims the parameters that train and that other objects own now. Returns
-  /// null, or the first parameter whose owner is in a pass.
-  const NamedParameter* claim();
-
-  /// In a backward pass: the parameters that its graph does not reach, in
-  /// ascending order. A nested pass may reach them.
-  std::vector<size_t> unreached() const;
+  /// Sets whether a graph of an earlier forward still needs this object. If it
+  /// is destroyed then, its hooks throw c10::Error until another object claims
+  /// the parameters. Otherwise its hooks do nothing after its end.
+  void needed_by_graph(bool is_needed) { is_needed_ = is_needed; }
 
  private:
-  struct Owner;
   struct Hook;
+  struct Link;
   struct Hooked {
     NamedParameter parameter;
     at::Tensor like;  ///< shape, strides and dtype when wrapped; no memory
     c10::Device device;
-    // Autograd holds the node weakly. Without this reference it would make a
-    // new one, without our hook.
-    NodePtr node;
-    Hook* hook = nullptr;  ///< owned by the node
+    std::shared_ptr<Link> link;  ///< shared with the parameter's hook
+    const void* hook = nullptr;
   };
 
-  bool is_lost(const Hooked& hooked) const;
-  void attach(Hooked& hooked, size_t index);
+  void check_unchanged(const Hooked& hooked) const;
+  void install(Hooked& hooked) const;
 
-  std::shared_ptr<Owner> self_;
+  std::shared_ptr<Listener> listener_;
   std::vector<Hooked> hooked_;
+  bool is_needed_ = true;
 };
 
 }  // namespace ddp::detail

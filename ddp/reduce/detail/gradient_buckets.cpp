@@ -12,10 +12,12 @@
 namespace ddp::detail {
 namespace {
 
-std::vector<Slot> slots_of(std::vector<NamedParameter> parameters) {
+std::vector<Slot> slots_of(std::vector<NamedParameter> parameters,
+                           bool is_view) {
   std::vector<Slot> slots(parameters.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].parameter = std::move(parameters[i]);
+    slots[i].is_view = is_view;
   }
   return slots;
 }
@@ -25,7 +27,9 @@ std::vector<Slot> slots_of(std::vector<NamedParameter> parameters) {
 GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
                                  const BucketCaps& caps,
                                  const BucketLayout& layout)
-    : slots_(slots_of(std::move(parameters))), caps_(caps), layout_(layout) {
+    : slots_(slots_of(std::move(parameters), layout.keeps_memory)),
+      caps_(caps),
+      layout_(layout) {
   std::vector<size_t> reverse(slots_.size());
   std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
   plan_ = plan_for(reverse);
@@ -132,8 +136,8 @@ void GradientBuckets::move_to(BucketPlan plan) {
   }
 }
 
-void GradientBuckets::begin(bool keeps_memory) {
-  if (keeps_memory) {
+void GradientBuckets::begin() {
+  if (layout_.keeps_memory) {
     return;
   }
   for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -209,8 +213,17 @@ void GradientBuckets::assign_grads_except(
       ++next_kept;
       continue;
     }
-    if (slots_[i].bucket) {
-      slots_[i].parameter.tensor.mutable_grad() = slots_[i].content;
+    const Slot& slot = slots_[i];
+    if (!slot.bucket) {
+      continue;
+    }
+    at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+    const bool is_own = slot.state == GradState::filled && !slot.is_view &&
+                        is_held(grad, slot.content);
+    if (slot.keeps_own || is_own) {
+      grad.copy_(slot.content);
+    } else {
+      grad = slot.content;
     }
   }
 }
@@ -219,6 +232,7 @@ void GradientBuckets::reset() {
   for (auto& slot : slots_) {
     slot.state = GradState::expected;
     slot.has_local = false;
+    slot.keeps_own = false;
   }
   for (const auto& bucket : buckets_) {
     bucket->reset();

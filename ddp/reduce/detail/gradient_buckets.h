@@ -19,6 +19,7 @@ struct BucketLayout {
   int64_t multiple_of = 1;      ///< of dense payloads' sizes
   int64_t spare_numel = 1;      ///< elements that belong to no gradient
   bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
+  bool keeps_memory = false;    ///< `.grad` is always memory of its bucket
   Allocate allocate;
 };
 
@@ -50,8 +51,6 @@ class GradientBuckets {
 
   size_t bucket_count() const { return buckets_.size(); }
   bool is_full(size_t bucket) const { return buckets_[bucket]->is_full(); }
-  /// Number of gradients that a bucket still expects.
-  size_t pending(size_t bucket) const { return buckets_[bucket]->pending(); }
   GradientBucket bucket(size_t index) const;
   /// Makes the current stream wait for the work that fills the bucket.
   void join_streams(size_t bucket);
@@ -91,20 +90,17 @@ class GradientBuckets {
   /// Fills the place of a gradient that does not come with the value of
   /// `.grad`, or zeros. `.grad` does not change.
   void fill_missing(size_t index);
-  bool is_filled(size_t index) const {
-    return slots_[index].state == GradState::filled;
-  }
-
   /// Makes `plan` the plan and moves all gradients, which have come, into its
   /// buckets. A gradient without a bucket has no memory, and is never expected
   /// or assigned.
   void move_to(BucketPlan plan);
 
   /// Begins a pass, which may overwrite the memory. A bucket gets new memory if
-  /// it is aliased, see `Bucket::is_aliased`, unless `keeps_memory`.
-  void begin(bool keeps_memory);
+  /// it is aliased, see `Bucket::is_aliased`, unless the layout keeps memory.
+  void begin();
 
-  /// Makes the bucket's memory the `.grad` of each parameter.
+  /// Makes the bucket's memory the `.grad` of each parameter, or copies it into
+  /// a tensor that the program has put there and holds.
   /// @param kept  parameters that keep their `.grad`, in ascending order.
   void assign_grads_except(const std::vector<size_t>& kept) const;
 

@@ -11,108 +11,144 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/named_parameter.h"
+#include "ddp/reduce/detail/exchange_claim.h"
 #include "ddp/reduce/detail/grad_hooks.h"
-#include "ddp/reduce/detail/reduction.h"
-#include "ddp/reduce/detail/unsynced_training_warning.h"
+#include "ddp/reduce/detail/gradient_buckets.h"
+#include "ddp/reduce/detail/pass_mark.h"
+#include "ddp/reduce/detail/static_graph.h"
+#include "ddp/reduce/detail/used_map.h"
 #include "ddp/reduce/options.h"
 
 namespace ddp::detail {
 
 struct AveragedPass;
 class PeerState;
+class StopVote;
 
-/// Implementation of `Reducer`; see there. Decides when a backward pass is
-/// reduced; `Reduction` reduces it.
+/// What belongs to one group: the exchange, the buckets in its memory, the
+/// plan. Replaced as a whole by `change_group`.
+struct GroupReduction {
+  GroupReduction(std::vector<NamedParameter> parameters,
+                 c10::intrusive_ptr<c10d::Backend> group,
+                 const DistributedDataParallelOptions& options);
+
+  c10::intrusive_ptr<c10d::Backend> group;
+  int number;  ///< of the reducer in its group
+  ExchangeClaim exchange;
+  GradientBuckets buckets;
+  std::shared_ptr<PeerState> peers;
+  std::shared_ptr<StopVote> vote;  ///< of the job, or of this group alone
+  std::optional<UsedMap> used_map;
+  std::optional<StaticGraph> static_graph;
+  bool is_recording = true;    ///< until the plan is agreed on
+  int64_t passes = 0;          ///< reduced passes, the current one included
+  std::vector<size_t> frozen;  ///< without a gradient in the current pass
+  std::vector<size_t> never;   ///< that no rank uses in a static graph
+  std::vector<at::Tensor> votes_on_gpu;  ///< encoded: continue, stop
+};
+
+/// Implementation of `Reducer`; see there. States and events:
+/// - idle. `before_forward`: claims the parameters. A gradient: opens a pass ->
+///   collecting. `shadow_pass`: makes a pass of its own.
+/// - collecting: a pass is open, and a graph task will report its end. A
+///   gradient: goes into its bucket. The outermost task ends: the pass is
+///   completed -> idle. A nested task ends on a thread that does not know the
+///   task around it: completed -> idle if all gradients have come, else ->
+///   detached.
+/// - detached: a pass is open. A gradient: registers with its task, goes into
+///   its bucket -> collecting.
+/// - broken: an exception has left a pass, or a step of it has thrown. Every
+///   call throws. `change_group`, from each state but a running pass -> idle.
 ///
-/// - idle: a gradient stays local and is recorded. `arm`, or the gradient of a
-///   watched output -> armed.
-/// - armed: the gradient of a parameter opens a pass. `disarm`, or the end of a
-///   backward pass from a watched output that has opened no pass -> idle. After
-///   a pass with create_graph the phase stays armed until the next `arm`.
-/// - open: gradients are reduced. End of the pass -> idle.
-///
-/// In a pass `arm` and `disarm` do nothing.
-///
-/// Exceptions:
-/// - One that leaves a pass before its end: the next `arm` completes the pass
-///   with the other ranks, which get the failure, and throws as they do. The
-///   destructor completes it, too, unless the exception is still on its way:
-///   the rank is probably about to leave, and then tells the exception.
-/// - One at the end of a pass (a bucket's `finish`, the action): it is thrown
-///   after the rest of the pass; the next pass fails on all ranks.
-/// - A second one, or one of a bucket's `start`: this rank leaves the job, and
-///   the other ranks get the reason. From then on, and once ranks have
-///   diverged, `arm` and passes throw.
+/// In every state a gradient under a guard is recorded alone. A pass is left if
+/// its graph task has ended without a report, because an exception has left it.
+/// The next `before_forward`, gradient or `shadow_pass` announces that to the
+/// other ranks and throws.
 class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
  public:
   ReducerImpl(std::vector<NamedParameter> parameters,
               c10::intrusive_ptr<c10d::Backend> group,
               const DistributedDataParallelOptions& options);
   ~ReducerImpl();
+  ReducerImpl(const ReducerImpl&) = delete;
+  ReducerImpl& operator=(const ReducerImpl&) = delete;
 
-  void arm();
-  void disarm();
-  void expect_local_passes();
-  void watch(const at::Tensor& output);
+  void before_forward();
   void on_pass(std::function<void()> action);
   void mean_over(std::function<int()> ranks);
+  void compare_if(std::function<bool()> is_asked,
+                  std::function<void()> compare);
   void shadow_pass(int ranks);
-  void forget_steps();
   void release();
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
                     std::shared_ptr<Exchange> exchange);
   bool is_in_pass();
-  const BucketPlan& plan() const { return reduction_->plan(); }
+  const BucketPlan& plan() const { return reduction_->buckets.plan(); }
+  Pauses pauses;  ///< number of guards
 
  private:
-  enum class Phase { idle, armed, open };
+  enum class State { idle, collecting, detached, broken };
 
-  bool is_open() const { return phase_ == Phase::open; }
+  GradientBuckets& buckets() { return reduction_->buckets; }
+  bool is_open() const {
+    return state_ == State::collecting || state_ == State::detached;
+  }
   bool was_left() const;
-  std::string left_error() const;
-  void check_not_left() const;
-  void end_left_pass();
-  void check_sound();
+  void check_usable();
+  void fail(const std::string& text) noexcept;
   template <typename Work>
-  auto or_abort(const Work& work);
-  void attach_hooks();
-  void claim_parameters();
-  void on_output_grad();
-  void register_on_end();
-  void find_unreached();
-  void begin();
-  std::shared_ptr<const AveragedPass> begin_averaged_pass(int graph_task);
-  void open();
-  bool on_end(bool is_nested);
-  void on_grad_ready(size_t index);
-  void on_local_grad(size_t index);
-  void close();
-  void reset();
+  auto or_fail(const Work& work);
 
-  c10::intrusive_ptr<c10d::Backend> group_;
+  void on_gradient(size_t index);
+  void on_lost();
+  void open();
+  void expect_end();
+  void begin(int ranks);
+  void add(size_t index);
+  void complete();
+  std::vector<size_t> finish();
+  void end_pass();
+
+  void check_graph();
+  void fill_known();
+  void fill_expected();
+  void agree_on_plan(const std::vector<size_t>& missing);
+  void start_full_buckets();
+  void write_mark();
+  std::optional<MarkSums> read_marks();
+  std::vector<size_t> agree();
+  [[noreturn]] void refuse_difference();
+  std::string names_of(const std::vector<size_t>& indices) const;
+
   DistributedDataParallelOptions options_;  // without the exchange
-  std::unique_ptr<Reduction> reduction_;
-  std::mutex mutex_;
-  Phase phase_ = Phase::idle;
-  bool stays_armed_ = false;  // after a pass with create_graph
-  std::weak_ptr<void> end_;   // expired unless a pass will call on_end
-  int end_task_ = -1;         // graph task of that pass
-  // Thread of the last forward; nullopt if a backward pass called the forward.
-  std::optional<std::thread::id> forward_thread_;
-  std::shared_ptr<const AveragedPass> averaged_pass_;
-  bool has_output_ = false;        // that pass has reached a watched output
-  std::vector<size_t> unreached_;  // by that pass, if it has
+  std::unique_ptr<GroupReduction> reduction_;
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
-  UnsyncedTrainingWarning unsynced_warning_;
-  std::string final_error_;  // "" unless no pass can follow
-  std::shared_ptr<PeerState> peer_state_;
-  // Shared with the hooks of outputs, which outlive this.
-  std::shared_ptr<std::atomic<bool>> is_released_ =
-      std::make_shared<std::atomic<bool>>(false);
-  bool is_attached_ = false;          // since the last forward or pass
+  std::function<bool()> is_asked_;
+  std::function<void()> compare_;
+
+  std::mutex mutex_;
+  State state_ = State::idle;
+  std::string error_;          // of a broken state
+  std::weak_ptr<void> end_;    // expires if no task will report the end
+  int end_depth_ = 0;          // of that task
+  int64_t registrations_ = 0;  // with tasks; the last one counts
+  // Thread of the last forward; nullopt if a backward pass called the forward.
+  std::optional<std::thread::id> forward_thread_;
+
+  // The current pass.
+  std::shared_ptr<const AveragedPass> averaged_pass_;
+  bool is_shadow_ = false;
+  bool asks_ = false;
+  bool votes_ = false;
+  std::vector<size_t> missing_;  // parameters that train, without a gradient
+  std::vector<size_t> order_;    // of gradients, while recording
+  size_t next_ = 0;              // bucket to start next
+  c10::intrusive_ptr<c10d::Work> mark_work_;  // if no bucket carries the marks
+
   std::unique_ptr<GradHooks> hooks_;  // last: destroyed first
 };
 

@@ -1,93 +1,125 @@
 #include "ddp/wrap/detail/buffer_sync.h"
 
-#include <memory>
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
+#include <ATen/ops/empty.h>
+
+#include "ddp/base/text/rank_text.h"
 #include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {
 
-/// A module that has buffers.
-struct Owner {
-  std::shared_ptr<torch::nn::Module> module;
-  std::string prefix;             ///< of its buffers' names
-  std::set<std::string> ignored;  ///< names of buffers, without the prefix
-};
-
-std::vector<Owner> owners_of_buffers(torch::nn::Module& module,
-                                     const std::set<std::string>& ignored) {
-  std::vector<Owner> owners;
-  for (const auto& item : module.named_modules()) {
-    const auto buffers = item.value()->named_buffers(/*recurse=*/false);
-    if (buffers.is_empty()) {
-      continue;
-    }
-    Owner owner{item.value(), item.key().empty() ? "" : item.key() + ".", {}};
-    for (const auto& key : buffers.keys()) {
-      if (ignored.count(owner.prefix + key) > 0) {
-        owner.ignored.insert(key);
-      }
-    }
-    owners.push_back(std::move(owner));
-  }
-  return owners;
+at::Tensor without_memory(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(),
+                   at::TensorOptions(tensor.scalar_type()).device(at::kMeta));
 }
 
-/// Calls `take(owner, key, buffer)` for each buffer that is not ignored. A
-/// buffer with several names is taken once.
-template <typename Take>
-void for_each_buffer(const std::vector<Owner>& owners, const Take& take) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& owner : owners) {
-    for (const auto& item : owner.module->named_buffers(/*recurse=*/false)) {
-      if (owner.ignored.count(item.key()) == 0 &&
-          seen.insert(item.value().unsafeGetTensorImpl()).second) {
-        take(owner, item.key(), item.value());
-      }
-    }
-  }
-}
-
-/// Detached aliases with their own version counters, so that a hook's in-place
-/// changes do not invalidate autograd graphs.
-NamedBuffers data_of_buffers(const std::vector<Owner>& owners) {
-  NamedBuffers data;
-  for_each_buffer(owners, [&](const Owner& owner, const auto& key, auto& each) {
-    data.insert(owner.prefix + key, each.variable_data());
-  });
-  return data;
-}
-
-/// Without the names, which take as long to make as the rest.
-std::vector<at::Tensor> buffers_of(const std::vector<Owner>& owners) {
-  std::vector<at::Tensor> buffers;
-  for_each_buffer(owners, [&](const Owner&, const auto&, auto& each) {
-    buffers.push_back(each);
-  });
-  return buffers;
+bool are_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
 }
 
 }  // namespace
 
-std::function<void(int, c10d::Backend&)> buffer_sync(
-    torch::nn::Module& module,
-    const std::set<std::string>& ignored,
-    BufferHook hook) {
-  auto owners = owners_of_buffers(module, ignored);
-  if (owners.empty()) {
-    return {};
+BufferSync::BufferSync(const ModuleRecord& modules, BufferHook hook)
+    : modules_(modules), hook_(std::move(hook)) {
+  list();
+  for (const auto& tensor : tensors_) {
+    compared_.push_back(without_memory(tensor));
   }
-  return [owners = std::move(owners), hook = std::move(hook)](
-             int source, c10d::Backend& group) {
-    if (hook) {
-      hook(group, data_of_buffers(owners));
-    } else {
-      broadcast_from(source, group, buffers_of(owners));
+}
+
+void BufferSync::list() {
+  owners_.clear();
+  for (const auto& module : modules_.modules()) {
+    owners_.push_back({module.get(), module->buffers(/*recurse=*/false)});
+  }
+  buffers_.clear();
+  tensors_.clear();
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : modules_.modules().front()->named_buffers()) {
+    if (modules_.ignored().count(item.key()) == 0 &&
+        seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      buffers_.insert(item.key(), item.value());
+      tensors_.push_back(item.value());
     }
-  };
+  }
+}
+
+bool BufferSync::is_listed() const {
+  const auto& modules = modules_.modules();
+  return std::equal(owners_.begin(),
+                    owners_.end(),
+                    modules.begin(),
+                    modules.end(),
+                    [](const Owner& owner, const auto& module) {
+                      const auto now = module->buffers(/*recurse=*/false);
+                      return owner.module == module.get() &&
+                             std::equal(owner.buffers.begin(),
+                                        owner.buffers.end(),
+                                        now.begin(),
+                                        now.end(),
+                                        [](const auto& a, const auto& b) {
+                                          return a.is_same(b);
+                                        });
+                    });
+}
+
+bool BufferSync::has_changed() {
+  if (!is_listed()) {
+    list();
+  }
+  return !std::equal(compared_.begin(),
+                     compared_.end(),
+                     tensors_.begin(),
+                     tensors_.end(),
+                     are_alike);
+}
+
+void BufferSync::compare(c10d::Backend& group) {
+  std::string mine;
+  for (const auto& item : buffers_) {
+    mine += c10::str(mine.empty() ? "" : ", ",
+                     item.key(),
+                     " of ",
+                     item.value().scalar_type(),
+                     " ",
+                     item.value().sizes());
+  }
+  const auto texts = all_gather_text(group, c10::kCPU, mine);
+  TORCH_CHECK(
+      std::all_of(texts.begin(),
+                  texts.end(),
+                  [&](const auto& text) { return text == texts.front(); }),
+      "Expected buffers of equal shapes on all ranks at the end of a backward "
+      "pass, because they are copied from one rank, but got",
+      names_by_rank(texts),
+      " give them one shape, name them in params_and_buffers_to_ignore, or set "
+      "broadcast_buffers(false)");
+  compared_.clear();
+  for (const auto& tensor : tensors_) {
+    compared_.push_back(without_memory(tensor));
+  }
+}
+
+void BufferSync::sync(int source, c10d::Backend& group) const {
+  if (tensors_.empty()) {
+    return;
+  }
+  if (!hook_) {
+    broadcast_from(source, group, tensors_);
+    return;
+  }
+  // Aliases with their own version counters, so that a hook's in-place changes
+  // do not invalidate autograd graphs.
+  NamedBuffers data;
+  for (const auto& item : buffers_) {
+    data.insert(item.key(), item.value().variable_data());
+  }
+  hook_(group, data);
 }
 
 }  // namespace ddp::detail

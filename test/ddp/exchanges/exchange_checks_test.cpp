@@ -40,13 +40,11 @@ void check_hands_on(
     double scale(int ranks) const override { return 3.0 * ranks; }
     int64_t multiple_of(int ranks) const override { return 4 * ranks; }
     std::string refuses_sparse() const override { return "no rows"; }
-    bool sums_every_element() const override { return true; }
   };
   const auto check = over(std::make_shared<Inner>());
   CHECK(check.scale(2) == 6);
   CHECK(check.multiple_of(2) == 8);
   CHECK(check.refuses_sparse() == "no rows");
-  CHECK(check.sums_every_element());
 }
 
 TEST_CASE("a check hands on what its exchange says", "[exchange][checks]") {

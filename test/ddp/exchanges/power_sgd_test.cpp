@@ -8,7 +8,7 @@
 
 #include "ddp/exchanges/detail/low_rank.h"
 #include "ddp/exchanges/detail/seed_draws.h"
-#include "ddp/reduce/detail/status_sums.h"
+#include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -265,7 +265,7 @@ TEST_CASE("PowerSGD sends the factors", "[exchange][powersgd]") {
     backward(reducer, weight.sum() + bias.sum());
     counted->take();
     backward(reducer, weight.sum() + bias.sum());
-    const int64_t numel = (100 + 60) * rank + 100 + detail::StatusSums::kNumel;
+    const int64_t numel = (100 + 60) * rank + 100 + detail::kMarkNumel;
     const auto bytes = counted->take();
     TORCH_CHECK(bytes.all_reduce == 4 * numel, bytes.all_reduce);
     TORCH_CHECK(bytes.all_gather == 0 && bytes.broadcast == 0);

@@ -43,7 +43,6 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
     int64_t multiple_of(int /*ranks*/) const override {
       return static_cast<int64_t>(value_) * 2;
     }
-    bool sums_every_element() const override { return value_ == 2; }
     std::string refuses_sparse() const override {
       return value_ == 3 ? "no rows" : "";
     }
@@ -53,7 +52,6 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
   const auto later = std::make_shared<Scaled>(3);
   const auto both = std::make_shared<SwitchExchange>(first, 2, later);
   CHECK(both->multiple_of(2) == 12);
-  CHECK(!both->sums_every_element());
   CHECK(both->refuses_sparse() == "no rows");
   auto a = leaf({3});
   auto b = leaf({4});
@@ -216,25 +214,29 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a missing gradient reaches ranks that others exchange without",
-          "[exchange][switch][errors]") {
+TEST_CASE(
+    "a missing gradient ends the wait of ranks that others exchange "
+    "without",
+    "[exchange][switch][errors]") {
   const bool is_switch = GENERATE(false, true);
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  for (const auto& error : try_ranks(4, [&](const Group& group) {
-         const auto half = half_of(group, store);
-         auto a = leaf({2});
-         auto b = leaf({2});
-         Reducer reducer(
-             {{"a", a}, {"b", b}},
-             group,
-             Options().exchange(
-                 is_switch ? later_among_half(group,
-                                              std::make_shared<AllReduce>(half))
-                           : std::make_shared<AllReduce>(half)));
-         const bool skips = group->getRank() == 3;
-         backward(reducer, skips ? a.sum() : a.sum() + b.sum());
-       })) {
-    CHECK_THAT(error, Contains("got none: on rank 3: b;"));
+  const auto errors = try_ranks(4, [&](const Group& group) {
+    const auto half = half_of(group, store);
+    auto a = leaf({2});
+    auto b = leaf({2});
+    Reducer reducer(
+        {{"a", a}, {"b", b}},
+        group,
+        Options().exchange(
+            is_switch
+                ? later_among_half(group, std::make_shared<AllReduce>(half))
+                : std::make_shared<AllReduce>(half)));
+    const bool skips = group->getRank() == 3;
+    backward(reducer, skips ? a.sum() : a.sum() + b.sum());
+  });
+  CHECK_THAT(errors[3], Contains("got none on rank 3: b;"));
+  for (const int rank : {0, 1, 2}) {
+    CHECK_THAT(errors[rank], Contains("another rank has left"));
   }
 }
 

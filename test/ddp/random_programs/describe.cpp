@@ -19,7 +19,7 @@ const Words kParts{"plain",
                    "frozen",
                    "ignored"};
 const Words kMemories{"", " checkpointed", " checkpointed twice"};
-const Words kUnused{"refused", "found", "on demand", "fixed"};
+const Words kUnused{"refused", "found", "fixed"};
 const Words kCombines{"mean",
                       "sum",
                       "predivided",

@@ -43,6 +43,17 @@ void expect_error(const std::string& text, const Work& work) {
               got);
 }
 
+/// Runs work whose failure ends the program. A rank that has not caused the
+/// failure learns of it when the connection to another rank closes.
+/// @throws ProgramEnd if the work has failed in this way.
+template <typename Work>
+[[noreturn]] void expect_end(bool is_cause,
+                             const std::string& text,
+                             const Work& work) {
+  expect_error(is_cause ? text : "failed", work);
+  throw ProgramEnd();
+}
+
 }  // namespace
 
 /// Runs a failure of this rank only, before any gradient is averaged.
@@ -93,41 +104,36 @@ void Player::join_in_part(const Act& act) {
 
 void Player::miss(const Act& act) {
   const auto loss = forward(0);
-  expect_error("got none: on rank " + std::to_string(act.who) + ": p" +
-                   std::to_string(act.part),
-               [&] { loss.backward(); });
-  learner_.zero(Zero::to_none);
+  expect_end(rank_ == act.who,
+             "got none on rank " + std::to_string(act.who) + ": p" +
+                 std::to_string(act.part),
+             [&] { loss.backward(); });
 }
 
 void Player::spoil(const Act& act) {
   const auto loss = forward(0);
-  expect_error("Expected finite gradients, but got on rank " +
-                   std::to_string(act.who) + ": p0 (inf)",
-               [&] { loss.backward(); });
-  learner_.zero(Zero::to_none);
+  expect_end(/*is_here=*/true,
+             "Expected finite gradients, but got on rank " +
+                 std::to_string(act.who) + ": p0 (inf)",
+             [&] { loss.backward(); });
 }
 
 void Player::fail(const Act& act) {
   const auto loss = forward(0);
-  const auto error =
-      "on rank " + std::to_string(act.who) + ": backward() threw it";
-  if (rank_ == act.who) {
-    const auto node =
-        torch::autograd::impl::grad_accumulator(learner_.parameters[0]);
-    const auto key = node->add_post_hook(std::make_unique<ThrowingHook>());
-    expect_error(kSpoiled, [&] { loss.backward(); });
-    node->del_post_hook(key);
-    expect_error(error, [&] { model().forward(inputs(0)); });
-  } else {
-    try {
-      loss.backward();  // may end; then the next pass throws
-    } catch (const c10::Error&) {
-    }
+  if (rank_ != act.who) {
+    expect_end(false, "", [&] {
+      loss.backward();
+      forward(0).backward();
+    });
   }
-  model().eval();
-  expect_error(error, [&] { model().forward(inputs(0)).backward(); });
-  model().train();
-  learner_.zero(Zero::to_none);
+  const auto node =
+      torch::autograd::impl::grad_accumulator(learner_.parameters[0]);
+  const auto key = node->add_post_hook(std::make_unique<ThrowingHook>());
+  expect_error(kSpoiled, [&] { loss.backward(); });
+  node->del_post_hook(key);
+  expect_end(true, "an exception has left its backward pass", [&] {
+    model().forward(inputs(0));
+  });
 }
 
 }  // namespace ddp::test

@@ -99,7 +99,6 @@ void Player::wrap(const Act& act) {
                            ? BufferHook(average_buffers)
                            : nullptr)
           .find_unused_parameters(program_.unused == Unused::found)
-          .find_unused_on_demand(program_.unused == Unused::on_demand)
           .static_graph(program_.unused == Unused::fixed)
           .params_and_buffers_to_ignore(ignored_names(program_))
           .mixed_precision(program_.precision)
@@ -168,13 +167,16 @@ void Player::end_train() {
 }
 
 void Player::gather(const Act& act) {
-  for (int i = 0; i < act.counts[rank_]; ++i) {
-    if (act.by_module()) {
-      scaled(learner_.net->forward(inputs(i))).backward();
-    } else {
-      const NoSyncGuard no_sync(model());
-      scaled(forward(i)).backward();
+  // The wrapper whose forward came last owns the parameters.
+  std::deque<NoSyncGuard> no_sync;
+  for (auto& each : wrappers_) {
+    if (each.model) {
+      no_sync.emplace_back(*each.model);
     }
+  }
+  for (int i = 0; i < act.counts[rank_]; ++i) {
+    scaled(act.by_module() ? learner_.net->forward(inputs(i)) : forward(i))
+        .backward();
   }
 }
 

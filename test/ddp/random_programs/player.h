@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,11 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp::test {
+
+/// Thrown where a program has ended by the failure that its last act causes.
+struct ProgramEnd : std::runtime_error {
+  ProgramEnd() : std::runtime_error("ended as expected") {}
+};
 
 /// Runs a program with DistributedDataParallel on one rank. Throws if an act
 /// does not have its expected result.

@@ -31,7 +31,7 @@ struct Part {
   Memory memory = Memory::kept;
 };
 
-enum class Unused { refused, found, on_demand, fixed };
+enum class Unused { refused, found, fixed };
 
 enum class Combine {
   mean,
@@ -83,9 +83,10 @@ struct Act {
     join,      ///< a Join with a number of inputs per rank
     outrun,    ///< a Join that the first rank without inputs ends
     leave,     ///< a Join that an exception ends on all ranks
-    miss,      ///< a rank leaves out a part without permission
-    spoil,     ///< a rank's gradient is not finite; a check finds it
-    fail       ///< an exception leaves a rank's backward
+    // The last act of a program:
+    miss,   ///< a rank leaves out a part without permission
+    spoil,  ///< a rank's gradient is not finite; a check finds it
+    fail    ///< an exception leaves a rank's backward
   };
   /// A local event on rank `who` before its backward.
   enum class LocalFailure {
@@ -118,7 +119,7 @@ struct Act {
   bool syncs = true;                         ///< init_sync
 
   bool is_apart() const { return clip > 0; }       ///< train: one backward each
-  bool by_module() const { return flag; }          ///< gather: no guard
+  bool by_module() const { return flag; }          ///< gather: no forward
   bool in_training() const { return flag; }        ///< evaluate: in training
   bool holds() const { return flag; }              ///< step: holds gradients
   bool by_live() const { return flag; }            ///< join: by live ranks

@@ -61,8 +61,8 @@ bool may_scale(Combine combine) {
 void choose_options(Program& program, Dice& dice) {
   program.size = 1 + dice.below(4);
   program.models = dice.chance(20) ? 2 : 1;
-  program.unused = dice.any_of<Unused>(
-      {Unused::refused, Unused::found, Unused::on_demand, Unused::fixed});
+  program.unused =
+      dice.any_of<Unused>({Unused::refused, Unused::found, Unused::fixed});
   program.combine = random_combine(dice);
   program.stepper = random_stepper(program, dice);
   program.scales = may_scale(program.combine) && dice.chance(30);

@@ -20,7 +20,7 @@ class ProgramGenerator {
       wrap();
     }
     const int count = 4 + dice_.below(12);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count && !has_ended_; ++i) {
       model_ = dice_.below(program_.models);
       add_any();
     }
@@ -290,20 +290,21 @@ class ProgramGenerator {
     if (may_fail() && program_.unused == Unused::refused &&
         part != parts.end() && frozen() != index) {
       add(Kind::miss).part = index;
+      has_ended_ = true;
     }
   }
 
   void fail() {
     if (may_fail()) {
       add(Kind::fail);
-      wrap();
+      has_ended_ = true;
     }
   }
 
   void spoil() {
     if (may_fail() && program_.combine == Combine::checked) {
       add(Kind::spoil).is_infinite = true;
-      wrap();
+      has_ended_ = true;
     }
   }
 
@@ -353,6 +354,7 @@ class ProgramGenerator {
   Dice dice_;
   Program program_;
   int model_ = 0;
+  bool has_ended_ = false;  // a failed pass ends the training of all ranks
   // Indexed by model.
   std::array<size_t, 2> frozen_{};
   std::array<int, 2> wrapper_{};

@@ -9,9 +9,9 @@ namespace ddp::detail {
 /// Counts how often the gradient of each parameter comes in a backward pass of
 /// a static graph. The first pass sets the counts that later passes expect.
 /// Does not know ranks.
-class GraphRecord {
+class StaticGraph {
  public:
-  explicit GraphRecord(size_t parameters);
+  explicit StaticGraph(size_t parameters);
 
   /// Whether the first pass has ended.
   bool is_known() const { return is_known_; }

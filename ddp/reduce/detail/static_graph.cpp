@@ -1,13 +1,13 @@
-#include "ddp/reduce/detail/graph_record.h"
+#include "ddp/reduce/detail/static_graph.h"
 
 #include <algorithm>
 
 namespace ddp::detail {
 
-GraphRecord::GraphRecord(size_t parameters)
+StaticGraph::StaticGraph(size_t parameters)
     : expected_(parameters), came_(parameters) {}
 
-bool GraphRecord::add(size_t index) {
+bool StaticGraph::add(size_t index) {
   ++came_[index];
   if (is_known_) {
     return came_[index] == expected_[index];
@@ -16,7 +16,7 @@ bool GraphRecord::add(size_t index) {
   return false;
 }
 
-std::vector<size_t> GraphRecord::learn() {
+std::vector<size_t> StaticGraph::learn() {
   std::vector<size_t> order;
   std::vector<int64_t> seen(came_.size());
   for (const size_t index : sequence_) {
@@ -35,7 +35,7 @@ std::vector<size_t> GraphRecord::learn() {
   return order;
 }
 
-std::vector<GraphRecord::Change> GraphRecord::changes() const {
+std::vector<StaticGraph::Change> StaticGraph::changes() const {
   std::vector<Change> result;
   for (size_t i = 0; i < came_.size(); ++i) {
     if (came_[i] != expected_[i]) {
@@ -45,7 +45,7 @@ std::vector<GraphRecord::Change> GraphRecord::changes() const {
   return result;
 }
 
-void GraphRecord::reset() {
+void StaticGraph::reset() {
   std::fill(came_.begin(), came_.end(), 0);
   sequence_.clear();
 }

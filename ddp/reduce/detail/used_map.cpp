@@ -1,0 +1,57 @@
+#include "ddp/reduce/detail/used_map.h"
+
+#include <ATen/ops/ne.h>
+#include <ATen/ops/ones.h>
+
+#include "ddp/job/wait.h"
+#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/keep_until_read.h"
+
+namespace ddp::detail {
+
+UsedMap::UsedMap(size_t parameters, c10::Device device)
+    : mine_(at::ones({static_cast<int64_t>(parameters) + 1},
+                     at::TensorOptions(at::kFloat).device(device))),
+      made_on_(current_stream(device)) {
+  mine_[-1].zero_();
+}
+
+void UsedMap::exchange(c10d::Backend& group,
+                       const std::vector<size_t>& without,
+                       bool flag) {
+  join_stream(made_on_);
+  // On a GPU a new map stalls the host, so it is only made if it changes.
+  if (without != without_ || flag != flag_) {
+    auto map = at::ones({mine_.numel()}, at::kFloat);
+    auto* element = map.mutable_data_ptr<float>();
+    for (const size_t index : without) {
+      element[index] = 0;
+    }
+    element[map.numel() - 1] = flag ? 1.0f : 0.0f;
+    mine_.copy_(map);
+    without_ = without;
+    flag_ = flag;
+  }
+  sums_ = mine_.clone();
+  keep_until_read(mine_);
+  std::vector<at::Tensor> tensors{sums_};
+  wait(group.allreduce(tensors), group, "all-reduce of the used map");
+  keep_until_read(sums_);
+}
+
+std::vector<size_t> UsedMap::unused() const {
+  const auto used = sums_.ne(0).cpu();
+  std::vector<size_t> unused;
+  for (int64_t i = 0; i + 1 < used.numel(); ++i) {
+    if (!used.const_data_ptr<bool>()[i]) {
+      unused.push_back(static_cast<size_t>(i));
+    }
+  }
+  return unused;
+}
+
+bool UsedMap::has_flag() const {
+  return sums_[-1].item<float>() != 0;
+}
+
+}  // namespace ddp::detail
