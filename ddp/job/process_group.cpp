@@ -22,6 +22,7 @@
 #include "ddp/job/interface_hint.h"
 #include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
+#include "ddp/job/sibling_group.h"
 #include "ddp/job/trace_file.h"
 
 namespace ddp {
@@ -314,6 +315,32 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
                 "(ddp::ProcessGroupOptions::store)");
     throw;
   }
+}
+
+c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
+    const c10d::Backend& group, const std::string& purpose) {
+  const auto* of = monitored_backend_of(group);
+  const auto all = job() != nullptr
+                       ? job()->stuck_groups.groups()
+                       : std::vector<c10::intrusive_ptr<MonitoredBackend>>();
+  const bool is_of_job =
+      std::any_of(all.begin(), all.end(), [of](const auto& one) {
+        return one.get() == of;
+      });
+  if (!is_of_job) {
+    return nullptr;
+  }
+  const auto& [of_name, ranks] = of->members();
+  const auto name = of_name + "." + purpose;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
+    return one->members().name == name;
+  });
+  if (found != all.end()) {
+    return *found;
+  }
+  auto made = make_group(*job(), {name, ranks});
+  made->setTimeout(of->timeout());
+  return made;
 }
 
 c10::intrusive_ptr<c10d::Store> store() {

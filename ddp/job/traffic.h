@@ -28,7 +28,9 @@ struct Traffic {
 /// of tensors) and the functions with "coalesced" in their names. Can replace
 /// any backend, on all ranks of a group at once. A sparse tensor counts as its
 /// indices and values. CPU ranks of one host then send over Gloo what they
-/// otherwise sum in shared memory.
+/// otherwise sum in shared memory. `SyncBatchNorm` layers under a wrapper have
+/// a group of their own and are not counted, unless the layer was given this
+/// one.
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.

@@ -51,6 +51,8 @@ class SyncBatchNormImpl
   /// Sets the wrapper's group, unless the program has given this layer a group.
   /// Called by `DistributedDataParallel`.
   void follow_process_group(const Group& group);
+  /// Returns true if the program has given this layer a group.
+  bool has_own_group() const { return is_given_; }
 
   /// Prints the name of the class and the options.
   void pretty_print(std::ostream& stream) const override;
@@ -93,14 +95,18 @@ class SyncBatchNormImpl
 ///
 /// float16 and bfloat16 inputs have statistics in float.
 ///
-/// A `DistributedDataParallel` sets its group in layers that have no group of
-/// their own, also in `update_process_group`.
+/// A `DistributedDataParallel` gives layers that have no group of their own a
+/// second group of its ranks, also in `update_process_group`, because the
+/// exchange of a bucket of gradients may start before a layer's exchange on one
+/// rank and after it on another. The second group has connections of its own
+/// and is closed when the job is left. It needs a group of the job: if the
+/// wrapper is given a backend that ddp has not made, the layers use that
+/// backend, too. Then a rank that leaves out a parameter, by
+/// find_unused_parameters or by mistake, may add values of the two exchanges to
+/// each other without an error: give the layers a second backend of the same
+/// ranks.
 ///
-/// Under `DistributedDataParallel` the gradients of weight and bias are
-/// averaged like all others. If ranks may use different parameters
-/// (find_unused_parameters), give these layers a group of their own
-/// (`ddp::new_group`): the exchange of gradients then starts at different
-/// points of the ranks' passes.
+/// The gradients of weight and bias are averaged like all others.
 ///
 /// @throws c10::Error in training mode, on every rank if the layers of the
 ///   ranks differ in channels, eps or type of statistics (first forward); other

@@ -11,6 +11,7 @@
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
+#include "ddp/job/sibling_group.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/trace/step_trace.h"
@@ -37,6 +38,18 @@ c10::intrusive_ptr<c10d::Backend> group_alone(
               "got none; call ddp::init_process_group(), which also makes a "
               "group of one rank, or leave out the exchange");
   return group;
+}
+
+/// Returns the SyncBatchNorm layers without a group of their own.
+std::vector<SyncBatchNormImpl*> norms_of(const torch::nn::Module& module) {
+  std::vector<SyncBatchNormImpl*> norms;
+  for (const auto& layer : module.modules()) {
+    auto* norm = layer->as<SyncBatchNormImpl>();
+    if (norm != nullptr && !norm->has_own_group()) {
+      norms.push_back(norm);
+    }
+  }
+  return norms;
 }
 
 template <typename T>
@@ -113,13 +126,15 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   ignored_parameters_ =
       std::make_unique<detail::IgnoredParameters>(found.ignored);
   set_precision(found);
-  share_group(options_.process_group());
   if (group_) {
     detail::verify_and_broadcast(*group_,
                                  device_,
                                  found,
                                  compared_options(options_.exchange()),
                                  options_.init_sync());
+  }
+  share_group(group_of_norms(options_.process_group()));
+  if (group_) {
     make_reducer(group_, exchange_);
   } else if (exchange_) {
     make_reducer(group_alone(options_.process_group()), exchange_);
@@ -163,6 +178,8 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
   const auto& precision = options_.mixed_precision();
   add("reduce_dtype of mixed_precision", text_of(precision.reduce_dtype()));
   add("buffer_dtype of mixed_precision", text_of(precision.buffer_dtype()));
+  add("the number of SyncBatchNorm layers without a group of their own",
+      std::to_string(norms_of(*inner_).size()));
   const auto* own = exchange.get();
   add("exchange",
       own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
@@ -185,6 +202,7 @@ void DistributedDataParallelBase::update_process_group(
                                  options_.init_sync(),
                                  refusal);
   }
+  const auto norms = group_of_norms(group);
   exchange = detail::choose_exchange(
       options_.mixed_precision(), std::move(exchange), next);
   const auto reduced = next || !exchange ? next : group_alone(group);
@@ -198,7 +216,7 @@ void DistributedDataParallelBase::update_process_group(
     reducer_.reset();
   }
   group_ = next;
-  share_group(group);
+  share_group(norms);
   exchange_ = std::move(exchange);
 }
 
@@ -211,13 +229,21 @@ void DistributedDataParallelBase::clone_(
               "it");
 }
 
-/// Passes the group to the SyncBatchNorm layers that have none of their own.
+/// Returns the group for SyncBatchNorm layers without one: a second group of
+/// the same ranks, because nothing orders their collectives with those of the
+/// gradients.
+c10::intrusive_ptr<c10d::Backend> DistributedDataParallelBase::group_of_norms(
+    const c10::intrusive_ptr<c10d::Backend>& group) const {
+  const auto ranks = norms_of(*inner_).empty() ? nullptr : detail::peers(group);
+  const auto sibling =
+      ranks ? detail::sibling_group(*ranks, "sync_batch_norm") : nullptr;
+  return sibling ? sibling : group;
+}
+
 void DistributedDataParallelBase::share_group(
     const c10::intrusive_ptr<c10d::Backend>& group) {
-  for (const auto& layer : inner_->modules()) {
-    if (auto* norm = layer->as<SyncBatchNormImpl>()) {
-      norm->follow_process_group(group);
-    }
+  for (auto* norm : norms_of(*inner_)) {
+    norm->follow_process_group(group);
   }
 }
 

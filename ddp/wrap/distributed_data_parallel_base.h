@@ -55,7 +55,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// a failed pass, or after ranks of the old group have left. Gradients and
   /// optimizer states stay local to each rank. Other objects that were given a
   /// group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
-  /// `SyncBatchNorm` without a group of its own uses the new one.
+  /// `SyncBatchNorm` without a group of its own gets one of the new ranks.
   ///
   /// @param group  null: all ranks. In a group of this rank alone, gradients
   ///   are exchanged only with an `exchange`.
@@ -142,6 +142,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void set_precision(const detail::WrappedModule& found);
   void make_reducer(const c10::intrusive_ptr<c10d::Backend>& group,
                     const std::shared_ptr<Exchange>& exchange);
+  c10::intrusive_ptr<c10d::Backend> group_of_norms(
+      const c10::intrusive_ptr<c10d::Backend>& group) const;
   void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
   std::vector<detail::TensorSpec> compared_options(
       const std::shared_ptr<Exchange>& exchange) const;

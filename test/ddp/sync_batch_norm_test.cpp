@@ -378,6 +378,25 @@ TEST_CASE("layers that differ are an error on all ranks", "[syncbn][errors]") {
   }
 }
 
+TEST_CASE("ranks that differ in their layers without a group are refused",
+          "[syncbn][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    nn::Sequential net{nn::Linear(3, 3)};
+    if (group->getRank() == 0) {
+      net->push_back(SyncBatchNorm(3));
+    } else {
+      net->push_back(nn::BatchNorm1d(3));
+    }
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(group));
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("the number of SyncBatchNorm layers without a group of "
+                        "their own is 1 on rank 0, but 0 on rank 1"));
+  }
+}
+
 TEST_CASE("one value has no variance", "[syncbn][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
     SyncBatchNorm norm(4, group);
