@@ -81,6 +81,7 @@ class Experiment {
   // Runs forward and backward of the wrapped module itself, without
   // communication.
   void pass_alone() {
+    const ddp::NoSyncGuard no_sync(*model_);
     optimizer_.zero_grad();
     pass(*model_->module(), "forward alone", "backward alone");
   }
