@@ -25,10 +25,9 @@ namespace ddp {
 /// sparse, complex or already of this dtype is passed on unchanged.
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
-/// all-reduce of a few elements per pass for the reports of missing gradients,
-/// which cannot use the converted bucket (with find_unused_parameters an
-/// all-reduce carries them anyway). CPU ranks of one host send over Gloo what
-/// an `AllReduce` alone sums in shared memory.
+/// all-reduce of a few elements per pass for the ranks' marks, which cannot use
+/// the converted bucket. CPU ranks of one host send over Gloo what an
+/// `AllReduce` alone sums in shared memory.
 ///
 /// Example:
 /// @code

@@ -182,14 +182,14 @@ class Exchange {
   /// result.
   virtual void finish(const GradientBucket& bucket) = 0;
 
-  /// Called if an error ended a pass at once: an exception as above, a gradient
-  /// that does not fit its bucket, a pass of another thread, a failed
-  /// collective of the reducer. Mostly not every started bucket was finished,
-  /// but perhaps no bucket was started or all were finished. No pass follows.
-  /// Not called if the reducer is destroyed, or gets another group, after an
-  /// exception of the program has left the pass. Release the works here: over
-  /// Gloo a work that is still referenced keeps the connections open, and
-  /// another rank waits on them until its time-out.
+  /// Called if a pass has failed: an exception as above, a missing gradient, a
+  /// gradient that does not fit its bucket, a pass of another thread, an
+  /// exception of the program that has left the pass. Mostly not every started
+  /// bucket was finished, but perhaps no bucket was started or all were
+  /// finished. No pass follows. Not called if the reducer gets another group
+  /// after such an exception. Release the works here: over Gloo a work that is
+  /// still referenced keeps the connections open, and another rank waits on
+  /// them until its time-out.
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training, by name; empty for an

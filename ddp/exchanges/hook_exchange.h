@@ -79,15 +79,14 @@ class HookExchange : public Exchange {
   explicit HookExchange(Hook hook);
 
   double scale(int ranks) const override;
-  /// Returns false: a hook may leave different results on the ranks, so the
-  /// reducer does not compare their steps.
+  /// Returns an empty text.
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket and its parameters if the result
   ///   is null, does not match the payload, or failed. If a rank has left the
-  ///   job, the error names that rank. The ranks end the pass together. With
-  ///   NCCL a failed collective, or a rank that has left, is an error of a
-  ///   later collective, usually of the next pass.
+  ///   job, the error names that rank. With NCCL a failed collective, or a rank
+  ///   that has left, is an error of a later collective, usually of the next
+  ///   pass.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { results_.clear(); }
 

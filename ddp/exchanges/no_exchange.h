@@ -8,10 +8,10 @@ namespace ddp {
 
 /// Leaves each rank its own gradients, undivided. For training that
 /// synchronises the ranks in another way, and for measuring the cost of
-/// communication. Corresponds to PyTorch's noop_hook. The ranks still report
-/// missing gradients to each other with an all-reduce of a few elements per
-/// pass, so each pass waits for the slowest rank; under a `NoSyncGuard` it does
-/// not. Buffers are still copied from rank 0 in each reduced pass, unless
+/// communication. Corresponds to PyTorch's noop_hook. The ranks still compare
+/// their passes with an all-reduce of a few elements per pass, so each pass
+/// waits for the slowest rank; under a `NoSyncGuard` it does not. Buffers are
+/// still copied from rank 0 in each reduced pass, unless
 /// `broadcast_buffers(false)`.
 ///
 /// The parameters of the ranks differ from the first step on. A `GradScaler`

@@ -46,7 +46,7 @@ class SwitchExchange : public Exchange {
 
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
-  /// Returns false: each of the exchanges may cover only some of the ranks.
+  /// Returns the smaller number of both exchanges that is not 0, else 0.
   int min_group_size() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;

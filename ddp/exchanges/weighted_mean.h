@@ -20,13 +20,13 @@ namespace ddp {
 /// The weighting costs nothing, since it is applied while gradients are copied
 /// into their buckets; the division is one more pass over them. The weights are
 /// summed by an all-reduce of one number beside the first bucket, and another
-/// one at the end of the pass, of a few elements, carries the reports of
-/// missing gradients. If all weights are zero, the gradients are zero. A weight
-/// of 0 does not hide inf or NaN in the gradients of its rank: all ranks get
-/// NaN. In a `Join` a rank without inputs left calls `set_weight(0)` before
-/// `Join::finish`; otherwise its last weight counts in the sum of weights. The
-/// weight of a reduced pass counts for all of `.grad`, also for the gradients
-/// that passes under a `NoSyncGuard` have left there.
+/// one at the end of the pass, of a few elements, carries the ranks' marks. If
+/// all weights are zero, the gradients are zero. A weight of 0 does not hide
+/// inf or NaN in the gradients of its rank: all ranks get NaN. In a `Join` a
+/// rank without inputs left calls `set_weight(0)` before `Join::finish`;
+/// otherwise its last weight counts in the sum of weights. The weight of a
+/// reduced pass counts for all of `.grad`, also for the gradients that passes
+/// under a `NoSyncGuard` have left there.
 ///
 /// Example:
 /// @code
