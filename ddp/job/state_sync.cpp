@@ -257,7 +257,8 @@ c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
   }
   c10d::BroadcastOptions options;
   options.rootRank = source;
-  std::vector<at::Tensor> tensors{tensor};
+  // As bytes, because NCCL and Gloo do not know all dtypes (int16, float8).
+  std::vector<at::Tensor> tensors{tensor.view({-1}).view(at::kByte)};
   return group.broadcast(tensors, options);
 }
 

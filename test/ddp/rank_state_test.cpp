@@ -185,6 +185,54 @@ TEST_CASE("ranks that ignore different tensors are refused",
   }
 }
 
+TEST_CASE("buffers of every dtype are rank 0's", "[ddp]") {
+  const auto dtype = GENERATE(torch::kByte,
+                              torch::kChar,
+                              torch::kShort,
+                              torch::kInt,
+                              torch::kLong,
+                              torch::kUInt16,
+                              torch::kUInt32,
+                              torch::kUInt64,
+                              torch::kBool,
+                              torch::kHalf,
+                              torch::kBFloat16,
+                              torch::kFloat,
+                              torch::kDouble,
+                              torch::kComplexHalf,
+                              torch::kComplexFloat,
+                              torch::kComplexDouble,
+                              torch::kFloat8_e5m2,
+                              torch::kFloat8_e4m3fn,
+                              torch::kFloat8_e5m2fnuz,
+                              torch::kFloat8_e4m3fnuz,
+                              torch::kFloat8_e8m0fnu);
+  INFO(dtype);
+  run_ranks(2, [&](const Group& group) {
+    const int rank = group->getRank();
+    torch::nn::Linear net(2, 1);
+    const auto table =
+        net->register_buffer("table", torch::full({3}, 2 - rank).to(dtype));
+    const auto number =
+        net->register_buffer("number", torch::full({}, 2 - rank).to(dtype));
+    DistributedDataParallel model(net, Options().process_group(group));
+    const auto expect = [&](double value) {
+      for (const auto& buffer : {table, number}) {
+        TORCH_CHECK(buffer.scalar_type() == dtype);
+        const auto wanted = torch::full({buffer.numel()}, value).to(dtype);
+        TORCH_CHECK(buffer.view({-1})
+                        .view(torch::kByte)
+                        .equal(wanted.view(torch::kByte)));
+      }
+    };
+    expect(2);
+    table.copy_(torch::full({3}, 4 * rank + 1).to(dtype));
+    number.copy_(torch::full({}, 4 * rank + 1).to(dtype));
+    model(torch::ones({1, 2})).sum().backward();
+    expect(1);
+  });
+}
+
 TEST_CASE("without init_sync each rank keeps what it has", "[ddp]") {
   const int size = GENERATE(1, 2, 3);
   run_ranks(size, [&](const Group& group) {
