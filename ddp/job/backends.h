@@ -91,7 +91,8 @@ void connect_gpu(const GpuConnection& wanted);
 /// to this device, because bound backends refuse the other GPUs of a module on
 /// several GPUs. After an error that NCCL finds, the backend is aborted and the
 /// process continues (TORCH_NCCL_ASYNC_ERROR_HANDLING=2), unless the variable
-/// is set to another value than 1, the value set by launchers.
+/// is set to another value than 1, the value set by launchers. LibTorch's trace
+/// is then dumped after a time-out only with TORCH_NCCL_DUMP_ON_TIMEOUT=1.
 /// @throws c10::Error if this LibTorch was built without CUDA or with another
 ///   NCCL version than ddp, if the ranks have not connected in time, or if
 ///   `spec.in_vain` gives a reason. NCCL cannot be cancelled then: the thread

@@ -930,5 +930,58 @@ TEST_CASE("what is queued last stalls until the time-out", "[.nccl_stall]") {
   }
 }
 
+// Needs TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=8, the time after which LibTorch's
+// monitor ended the processes.
+TEST_CASE("a job goes on after a time-out", "[.nccl_survived]") {
+  const auto ends = run_rank_processes(2, [](int rank) {
+    init_process_group(long_timeouts().timeout(std::chrono::seconds(3)));
+    const auto sum = [](const c10::intrusive_ptr<c10d::Backend>& group) {
+      return reduce_tensor(
+                 at::ones({64}, local_device()), Reduction::sum, group)
+          .sum()
+          .item<double>();
+    };
+    TORCH_CHECK(sum(process_group()) == 128);
+    if (rank == 0) {
+      std::string error;
+      try {
+        for (int i = 0; i < 3; ++i) {
+          sum(process_group());
+        }
+      } catch (const c10::Error& thrown) {
+        error = thrown.what_without_backtrace();
+      }
+      TORCH_CHECK(!error.empty(), "no time-out");
+      store()->set("timed out", "yes");
+    } else {
+      store()->wait({"timed out"}, std::chrono::minutes(1));
+    }
+    const auto again = new_group({0, 1});
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(13);
+    bool is_over = false;
+    while (!is_over) {
+      TORCH_CHECK(sum(again) == 128);
+      is_over = reduce_tensor(
+                    at::full({1},
+                             std::chrono::steady_clock::now() > end ? 1. : 0.,
+                             local_device()),
+                    Reduction::min,
+                    again)
+                    .item<double>() > 0;
+    }
+    try {
+      destroy_process_group();
+    } catch (const c10::Error&) {
+      // The world's error; of interest is how the process ends.
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+    CHECK(end.signal == 0);
+    CHECK(end.exit_code == 0);
+  }
+}
+
 }  // namespace departures_test
 }  // namespace ddp

@@ -16,8 +16,11 @@ namespace {
 /// sleeps for a minute after an NCCL error, holding a lock that the next
 /// collective needs, and then ends the process. After a CUDA error it ends the
 /// process at once by std::terminate, while the program, whose next CUDA call
-/// throws the same error, unwinds. LibTorch reads these variables when a group
-/// is created.
+/// throws the same error, unwinds. After an error or a time-out of any group of
+/// the job, its monitor ends the processes of all ranks when
+/// TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes) have passed, also if the
+/// program has gone on; it does so only if it dumps its trace. LibTorch reads
+/// these variables when a group is created.
 void let_errors_be_caught() {
   constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
   constexpr const char* kCleanUpOnly = "2";
@@ -29,6 +32,7 @@ void let_errors_be_caught() {
   // In the other modes this is also how a time-out ends the process.
   if (std::string(std::getenv(kMode)) == kCleanUpOnly) {
     ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+    ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
   }
 }
 
