@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,

@@ -11,7 +11,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
-#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@
 #include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 

@@ -11,7 +11,7 @@
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/wait.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 namespace {

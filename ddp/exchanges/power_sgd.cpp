@@ -1,6 +1,7 @@
 #include "ddp/exchanges/power_sgd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -14,10 +15,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "ddp/exchanges/detail/bucket_text.h"
-#include "ddp/exchanges/detail/power_sgd_options.h"
 #include "ddp/job/peers.h"
+#include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 namespace {
@@ -44,12 +45,64 @@ const at::Tensor& find_in_state(const std::map<std::string, at::Tensor>& state,
   return found->second;
 }
 
+std::string text_of_options(const PowerSGDOptions& options) {
+  return c10::str("rank ",
+                  options.rank(),
+                  ", min_compression_rate ",
+                  options.min_compression_rate(),
+                  ", error_feedback ",
+                  options.error_feedback(),
+                  ", warm_start ",
+                  options.warm_start(),
+                  ", orthogonalization_epsilon ",
+                  options.orthogonalization_epsilon(),
+                  ", seed ",
+                  options.seed());
+}
+
+/// Returns the options unchanged.
+/// @throws c10::Error if an option is out of range.
+const PowerSGDOptions& checked(const PowerSGDOptions& options) {
+  TORCH_CHECK(options.rank() > 0,
+              "Expected the rank of PowerSGD to be positive, but got ",
+              options.rank());
+  const double rate = options.min_compression_rate();
+  TORCH_CHECK(std::isfinite(rate) && rate > 0,
+              "Expected min_compression_rate of PowerSGD to be positive, but "
+              "got ",
+              rate);
+  const double epsilon = options.orthogonalization_epsilon();
+  TORCH_CHECK(std::isfinite(epsilon) && epsilon >= 0,
+              "Expected orthogonalization_epsilon of PowerSGD to be a number "
+              "that is not negative, but got ",
+              epsilon);
+  return options;
+}
+
+/// Throws on every rank if the ranks' options differ: collectives of unequal
+/// sizes would block for ever or add unrelated elements. Collective.
+void expect_same_options(c10d::Backend& group,
+                         c10::Device device,
+                         const PowerSGDOptions& options) {
+  const auto texts =
+      detail::all_gather_text(group, device, text_of_options(options));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    TORCH_CHECK(texts[rank] == texts[0],
+                "Expected the same options of PowerSGD on all ranks, but got ",
+                texts[0],
+                " on rank 0 and ",
+                texts[rank],
+                " on rank ",
+                rank);
+  }
+}
+
 }  // namespace
 
 PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                    const PowerSGDOptions& options)
     : group_(detail::required_group(std::move(group))),
-      options_(detail::checked(options)),
+      options_(checked(options)),
       draws_(options.seed()) {}
 
 /// `finish` divides by the size of the group. The reducer may have more ranks
@@ -91,7 +144,7 @@ void PowerSGD::start(const GradientBucket& given) {
 
 PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
   if (buckets_.empty()) {
-    detail::expect_same_options(*group_, given.payload.device(), options_);
+    expect_same_options(*group_, given.payload.device(), options_);
   }
   buckets_.resize(given.count);
   auto& bucket = buckets_[given.index];

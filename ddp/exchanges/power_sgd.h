@@ -12,7 +12,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/exchanges/detail/low_rank.h"
-#include "ddp/exchanges/detail/seed_draws.h"
 #include "ddp/exchanges/exchange.h"
 
 namespace ddp {

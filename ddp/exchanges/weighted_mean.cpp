@@ -8,7 +8,7 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 

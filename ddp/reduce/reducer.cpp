@@ -20,7 +20,7 @@
 #include "ddp/job/wait.h"
 #include "ddp/reduce/detail/end_of_pass.h"
 #include "ddp/reduce/detail/reducer_impl.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 namespace detail {

@@ -112,4 +112,15 @@ void fill_zero_columns(const at::Tensor& matrices) {
   matrices.diagonal(0, 1, 2).add_(is_zero.squeeze(1));
 }
 
+uint32_t SeedDraws::next() {
+  constexpr uint32_t kLimit = 1'000'000'000;
+  constexpr uint32_t kMask = (1U << 30) - 1;
+  ++count_;
+  uint32_t number = kLimit;
+  while (number >= kLimit) {
+    number = static_cast<uint32_t>(random_()) & kMask;
+  }
+  return number;
+}
+
 }  // namespace ddp::detail

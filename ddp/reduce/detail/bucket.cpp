@@ -10,8 +10,7 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/tensors/alias_without_view.h"
-#include "ddp/tensors/join_stream.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 

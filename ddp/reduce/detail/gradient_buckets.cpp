@@ -7,7 +7,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
-#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 namespace {

@@ -4,8 +4,7 @@
 #include <ATen/ops/ones.h>
 
 #include "ddp/job/wait.h"
-#include "ddp/tensors/join_stream.h"
-#include "ddp/tensors/keep_until_read.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 

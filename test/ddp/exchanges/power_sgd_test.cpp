@@ -7,7 +7,6 @@
 #include <torch/types.h>
 
 #include "ddp/exchanges/detail/low_rank.h"
-#include "ddp/exchanges/detail/seed_draws.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
