@@ -22,6 +22,7 @@
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/job/collectives.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ddp/exchanges/detail/bucket_text.h"
-#include "ddp/job/monitored_backend.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 
@@ -38,7 +38,8 @@ double AllReduce::rest() const {
 }
 
 bool detail::carries_marks(const Exchange& exchange, int ranks) {
-  if (typeid(exchange) != typeid(AllReduce)) {
+  if (typeid(exchange) != typeid(AllReduce) &&
+      typeid(exchange) != typeid(SharedMemoryAllReduce)) {
     return false;
   }
   const auto& sum = static_cast<const AllReduce&>(exchange);
@@ -52,38 +53,14 @@ std::string AllReduce::refuses_sparse() const {
              : "";
 }
 
-at::Tensor AllReduce::allocate(int64_t numel,
-                               const at::TensorOptions& options) {
-  auto* sharing = options.device().is_cpu()
-                      ? detail::memory_sharing_group(*group_)
-                      : nullptr;
-  at::Tensor memory;
-  if (sharing != nullptr) {
-    sums_buckets_ = sharing;
-    memory = sharing->allocate_bucket(numel, options);
-    if (!memory.defined()) {
-      TORCH_WARN_ONCE(
-          "rank ",
-          group_->getRank(),
-          ": Expected shared memory for ",
-          numel,
-          " gradients, but the kernel gave none; the ranks sum them "
-          "over Gloo. Give the job more memory");
-    }
-  }
-  return memory.defined() ? memory : Exchange::allocate(numel, options);
+c10::intrusive_ptr<c10d::Work> AllReduce::start_sum(const at::Tensor& payload) {
+  std::vector<at::Tensor> tensors{payload};
+  return group_->allreduce(tensors);
 }
 
 void AllReduce::start(const GradientBucket& bucket) {
   works_.resize(bucket.count);
-  auto& work = works_[bucket.index];
-  if (sums_buckets_ != nullptr && bucket.payload.is_cpu() &&
-      !bucket.payload.is_sparse()) {
-    work = sums_buckets_->sum_bucket(bucket.payload);
-  } else {
-    std::vector<at::Tensor> tensors{bucket.payload};
-    work = group_->allreduce(tensors);
-  }
+  works_[bucket.index] = start_sum(bucket.payload);
 }
 
 void AllReduce::finish(const GradientBucket& bucket) {

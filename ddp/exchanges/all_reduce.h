@@ -14,8 +14,6 @@ namespace ddp {
 class AllReduce;
 
 namespace detail {
-class MonitoredBackend;
-
 /// Returns true if the exchange is one of this library's that leave the plain
 /// sum over `ranks` ranks in every element of a dense payload, also in those
 /// that belong to no gradient. A class derived from them may change elements.
@@ -46,9 +44,10 @@ struct AllReduceOptions {
 };
 
 /// Averages gradients over ranks with one all-reduce for each bucket. The
-/// default exchange of `DistributedDataParallel`. Sparse gradients are summed
-/// row by row over Gloo; NCCL has no all-reduce for them, so the model's
-/// constructor throws c10::Error.
+/// default exchange of a `Reducer`, and of `DistributedDataParallel` unless its
+/// ranks can use a `SharedMemoryAllReduce`. Sparse gradients are summed row by
+/// row over Gloo; NCCL has no all-reduce for them, so the model's constructor
+/// throws c10::Error.
 class AllReduce : public Exchange {
  public:
   /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
@@ -61,15 +60,19 @@ class AllReduce : public Exchange {
   double scale(int ranks) const override;
   int min_group_size() const override { return group_->getSize(); }
   std::string refuses_sparse() const override;
-  /// Returns memory that the ranks share if the group sums in shared memory,
-  /// see `ProcessGroupOptions::shared_memory`.
-  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   /// @throws c10::Error that does not name the bucket if a rank has left.
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket if a rank has left or the group's
   ///   time-out is over. With NCCL the next pass throws instead.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { works_.clear(); }
+
+ protected:
+  /// Starts the sum of a payload over the ranks, in its own memory. The default
+  /// is the group's all-reduce.
+  virtual c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload);
+
+  c10d::Backend& group() const { return *group_; }
 
  private:
   friend bool detail::carries_marks(const Exchange& exchange, int ranks);
@@ -78,9 +81,6 @@ class AllReduce : public Exchange {
 
   c10::intrusive_ptr<c10d::Backend> group_;
   AllReduceOptions options_;
-  /// The group if it gave memory for buckets and sums them there. All ranks
-  /// construct their buckets at the same time, so all have it.
-  detail::MonitoredBackend* sums_buckets_ = nullptr;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // by bucket
 };
 

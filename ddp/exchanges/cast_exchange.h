@@ -26,8 +26,8 @@ namespace ddp {
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
 /// all-reduce of a few elements per pass for the ranks' marks, which cannot use
-/// the converted bucket. CPU ranks of one host send over Gloo what an
-/// `AllReduce` alone sums in shared memory.
+/// the converted bucket. CPU ranks use Gloo, also within a
+/// `SharedMemoryAllReduce`.
 ///
 /// Example:
 /// @code

@@ -24,11 +24,11 @@ struct DesyncGuardOptions {
   /// (`ddp::new_group`). With a channel, the sequence numbers of the model's
   /// group are compared too: the number of collectives that each rank has
   /// started, over Gloo with the messages that the rank has sent and received,
-  /// which must then be as many on all ranks. Sums and copies in shared memory
-  /// do not count. A comparison finds an additional collective on one rank
-  /// before it pairs with another one if no other collective of the group comes
-  /// between, so use `every(1)`. A rank that waits for that collective first
-  /// does not reach the comparison: the ranks then wait until a time-out.
+  /// which must then be as many on all ranks. Sums in shared memory do not
+  /// count. A comparison finds an additional collective on one rank before it
+  /// pairs with another one if no other collective of the group comes between,
+  /// so use `every(1)`. A rank that waits for that collective first does not
+  /// reach the comparison: the ranks then wait until a time-out.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, channel) = nullptr;
 };
 

@@ -50,7 +50,8 @@ struct GradientBucket {
 
 /// Defines how ranks combine their gradients: the processing of a bucket
 /// between the arrival of its last gradient and the optimizer's step. The
-/// reducer decides when, the exchange decides how. The default is `AllReduce`.
+/// reducer decides when, the exchange decides how. The default is `AllReduce`,
+/// and of a wrapper whose CPU ranks are on one host `SharedMemoryAllReduce`.
 /// Other exchanges compress the gradients, call a hook, measure time or check
 /// values. Set an exchange with `DistributedDataParallelOptions::exchange`, or
 /// pass it to a `Reducer`.

@@ -15,8 +15,7 @@ namespace ddp {
 /// SGD, which averages gradients at first and parameters later. If an exchange
 /// covers only some of the ranks, a `GradScaler` needs the group of all ranks
 /// (`GradScalerOptions::process_group`), so that all ranks skip the same steps.
-/// CPU ranks of one host send over Gloo what an `AllReduce` alone sums in
-/// shared memory.
+/// CPU ranks use Gloo, also within a `SharedMemoryAllReduce`.
 ///
 /// Example: PowerSGD after 1,000 steps (PyTorch's start_powerSGD_iter), and
 /// post-local SGD (PyTorch's post_localSGD_hook) within hosts or, with

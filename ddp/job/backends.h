@@ -29,10 +29,6 @@ struct BackendSpec {
   std::string reach;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
-  /// Ranks of equal hosts sum buckets in shared memory. Empty: no rank does.
-  std::string host;
-  /// Whether a group rank has left the job; needed with `host`.
-  std::function<bool(int rank)> has_left;
 };
 
 /// Creates a Gloo backend. It listens on GLOO_SOCKET_IFNAME if this variable is
@@ -47,32 +43,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// completed. Only Gloo can report completion; always true for other backends.
 /// Thread-safe.
 bool may_be_working(c10d::Backend& backend);
-
-/// Returns zeros of one dimension for `sum_bucket`, in memory that the ranks
-/// share. Undefined if the ranks share none, or if there is no more of it.
-at::Tensor allocate_bucket(c10d::Backend& backend,
-                           int64_t numel,
-                           const at::TensorOptions& options);
-
-/// Returns true if `sum_bucket` can be called: ranks of a host share memory.
-bool shares_memory(c10d::Backend& backend);
-
-/// Starts the sum of a contiguous CPU tensor over the ranks. In contrast to an
-/// all-reduce, the work goes on in the calls of `sum_bucket` and of the works'
-/// `wait` alone, so every rank waits for each work, in the order of the starts.
-/// If the tensor of a rank is not from `allocate_bucket`, `wait` makes an
-/// all-reduce over Gloo.
-c10::intrusive_ptr<c10d::Work> sum_bucket(
-    const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor);
-
-/// Starts the copy of rank `source`'s tensor into the other ranks' tensors,
-/// which are contiguous and on the CPU. As with `sum_bucket`, every rank waits
-/// for each work, in the order of the starts; the works do nothing before. If
-/// the ranks are on several hosts, this is a broadcast over Gloo.
-c10::intrusive_ptr<c10d::Work> copy_from_rank(
-    const c10::intrusive_ptr<c10d::Backend>& backend,
-    int source,
-    const at::Tensor& tensor);
 
 /// Connection of one GPU of this rank with one GPU of each other rank.
 struct GpuConnection {

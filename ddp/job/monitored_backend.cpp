@@ -1,7 +1,6 @@
 #include "ddp/job/monitored_backend.h"
 
 #include <algorithm>
-#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -243,30 +242,26 @@ void MonitoredBackend::not_started() {
   --started_;
 }
 
-at::Tensor MonitoredBackend::allocate_bucket(int64_t numel,
-                                             const at::TensorOptions& options) {
-  return detail::allocate_bucket(inner(), numel, options);
+std::shared_ptr<const void> MonitoredBackend::at_end(
+    std::function<void()> action) {
+  auto held = std::make_shared<const std::function<void()>>(std::move(action));
+  const std::lock_guard lock(actions_mutex_);
+  end_actions_.erase(
+      std::remove_if(end_actions_.begin(),
+                     end_actions_.end(),
+                     [](const auto& one) { return one.expired(); }),
+      end_actions_.end());
+  end_actions_.push_back(held);
+  return held;
 }
 
-bool MonitoredBackend::shares_memory() {
-  return detail::shares_memory(inner());
-}
-
-MonitoredBackend::Work MonitoredBackend::sum_bucket(const at::Tensor& tensor) {
-  for_collective(tensor.device());
-  try {
-    return detail::sum_bucket(shared(), tensor);
-  } catch (const std::exception& error) {
-    // The start of a sum goes on with the earlier ones, which may fail.
-    not_started();
-    fail_collective(*this, "a sum of gradients", text_of(error));
+void MonitoredBackend::call_end_actions() {
+  const std::lock_guard lock(actions_mutex_);
+  for (const auto& action : end_actions_) {
+    if (const auto held = action.lock()) {
+      (*held)();
+    }
   }
-}
-
-MonitoredBackend::Work MonitoredBackend::copy_from_rank(
-    int source, const at::Tensor& tensor) {
-  for_collective(tensor.device());
-  return detail::copy_from_rank(shared(), source, tensor);
 }
 
 MonitoredBackend::Work MonitoredBackend::barrier(
@@ -288,6 +283,7 @@ void MonitoredBackend::abort() {
     state_ = State::aborted;
     backend = shared();
   }
+  call_end_actions();
   abort_on_thread(std::move(backend), kGoPatience);
 }
 
@@ -319,6 +315,7 @@ void MonitoredBackend::close(End end) noexcept {
       }
       backend = release();
     }
+    call_end_actions();
     finishes = before == State::open && end == End::finish;
     if (finishes) {
       backend->shutdown();
@@ -353,11 +350,6 @@ const MonitoredBackend* monitored_backend_of(const c10d::Backend& group) {
 MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
   return const_cast<MonitoredBackend*>(
       monitored_backend_of(std::as_const(group)));
-}
-
-MonitoredBackend* memory_sharing_group(c10d::Backend& group) {
-  auto* job = dynamic_cast<MonitoredBackend*>(&group);
-  return job != nullptr && job->shares_memory() ? job : nullptr;
 }
 
 void abort_and_announce(c10d::Backend& group, const std::string& why) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -113,12 +114,13 @@ class MonitoredBackend : public ForwardingBackend {
   /// Waits until queued GPU work has completed or the group was aborted.
   void wait_until_idle();
 
-  /// See backends.h.
-  at::Tensor allocate_bucket(int64_t numel, const at::TensorOptions& options);
-  bool shares_memory();
-  /// Both count as a collective of this group.
-  Work sum_bucket(const at::Tensor& tensor);
-  Work copy_from_rank(int source, const at::Tensor& tensor);
+  /// Counts a collective of this group that the backend does not execute.
+  /// @throws c10::Error as a collective does.
+  void count_collective(c10::Device device) { for_collective(device); }
+  /// Calls `action`, which does not throw, when this group is aborted or
+  /// closed, for waits outside of the backend. Destroy the result to prevent
+  /// the call.
+  std::shared_ptr<const void> at_end(std::function<void()> action);
 
   enum class End { finish, abort };
   /// Completes the started work (waits for it, or aborts it) and releases the
@@ -145,6 +147,7 @@ class MonitoredBackend : public ForwardingBackend {
   enum class State { open, aborted, closed };
 
   std::optional<Departure> missing_for(uint64_t number) const;
+  void call_end_actions();
   /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;
 
@@ -161,17 +164,14 @@ class MonitoredBackend : public ForwardingBackend {
   mutable std::mutex mutex_;            // guards the end of the backend
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
+  std::mutex actions_mutex_;
+  std::vector<std::weak_ptr<const std::function<void()>>> end_actions_;
 };
 
 /// Returns `group` as a group of the job, or the group of the job that it
 /// forwards to; null for any other group.
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
-
-/// Returns `group` if it is a group of the job, and its ranks of each host
-/// share memory; else null. A group that the program has put around one of the
-/// job's counts as another: it gets its collectives, which it may change.
-MonitoredBackend* memory_sharing_group(c10d::Backend& group);
 
 /// Closes `group` because this rank cannot do the work that other ranks wait
 /// for, and reports to them that this rank has left the job, with the reason.

@@ -24,6 +24,7 @@
 #include "ddp/job/meeting.h"
 #include "ddp/job/sibling_group.h"
 #include "ddp/job/trace_file.h"
+#include "ddp/job/wants_shared_memory.h"
 
 namespace ddp {
 namespace {
@@ -232,8 +233,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();
   next->connect_timeout = options.connect_timeout();
-  next->shares_memory =
-      options.shared_memory() && variable("DDP_SHARED_MEMORY", "1") != "0";
+  next->shares_memory = options.shared_memory();
   detail::allow_connections(next->env.world_size);
   // If the program numbers its own ranks, the launcher's file does not apply.
   const std::string ends_file =
@@ -366,6 +366,11 @@ void detail::report_fatal_error(const std::string& text) noexcept {
 
 detail::VainCheck detail::job_vain_check() {
   return vain_check(require_job().record);
+}
+
+bool detail::wants_shared_memory() {
+  return variable("DDP_SHARED_MEMORY", "1") != "0" &&
+         (job() == nullptr || job()->shares_memory);
 }
 
 std::string detail::interface_hint() {

@@ -49,15 +49,9 @@ struct ProcessGroupOptions {
   /// MASTER_ADDR and MASTER_PORT, unless a scheduler gives them. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
-  /// With Gloo, the ranks of a group that are on one host (one kernel, one
-  /// network namespace, one user) map one memory. `AllReduce` and exchanges
-  /// that pass its buckets on then sum gradients on the CPU there; of several
-  /// hosts, each sends its sum over Gloo's connections. If all ranks are
-  /// on one host, wrappers and `ZeroRedundancyOptimizer` also copy state in
-  /// that memory. Everything else goes over Gloo. `.grad` lies in that memory,
-  /// which a forked child does not have. False, or the variable
-  /// DDP_SHARED_MEMORY=0 on any rank: Gloo alone. For 3 or more ranks the two
-  /// differ in the last bits of a sum.
+  /// Whether CPU ranks of one host sum gradients in shared memory, as a
+  /// `SharedMemoryAllReduce` does. False, or the variable DDP_SHARED_MEMORY=0,
+  /// on any rank: all ranks use Gloo.
   TORCH_ARG(bool, shared_memory) = true;
 };
 

@@ -11,7 +11,6 @@
 #include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/base/text/record.h"
-#include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 
@@ -248,30 +247,20 @@ void copy_pieces(const at::Tensor& flat,
   at::_foreach_copy_(targets, pieces);
 }
 
-c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
-                                               c10d::Backend& group,
-                                               const at::Tensor& tensor) {
-  auto* sharing = tensor.is_cpu() ? memory_sharing_group(group) : nullptr;
-  if (sharing != nullptr) {
-    return sharing->copy_from_rank(source, tensor);
-  }
-  c10d::BroadcastOptions options;
-  options.rootRank = source;
-  // As bytes, because NCCL and Gloo do not know all dtypes (int16, float8).
-  std::vector<at::Tensor> tensors{tensor.view({-1}).view(at::kByte)};
-  return group.broadcast(tensors, options);
-}
-
 void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors,
                     int64_t message_bytes) {
   c10::NoGradGuard no_grad;
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
   for (const auto& members : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, message_bytes, false)) {
       const auto flat = torch::utils::flatten_dense_tensors(chunk.tensors);
-      wait(start_broadcast(source, group, flat),
+      // As bytes, because NCCL and Gloo do not know all dtypes (int16, float8).
+      std::vector<at::Tensor> bytes{flat.view({-1}).view(at::kByte)};
+      wait(group.broadcast(bytes, options),
            group,
            "broadcast of rank " + std::to_string(source) + "'s state");
       if (group.getRank() != source) {

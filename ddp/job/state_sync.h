@@ -79,13 +79,6 @@ std::vector<std::vector<at::Tensor>> by_dtype_and_device(
 void copy_pieces(const at::Tensor& flat,
                  const std::vector<at::Tensor>& tensors);
 
-/// Starts a broadcast of a contiguous tensor of any dtype: in shared memory if
-/// the ranks share some, else by the group's broadcast. Every rank waits for
-/// the work, and in the order of the starts.
-c10::intrusive_ptr<c10d::Work> start_broadcast(int source,
-                                               c10d::Backend& group,
-                                               const at::Tensor& tensor);
-
 /// Copies the values of rank `source` into the other ranks' tensors, with few
 /// large messages per dtype and device. Collective. Runs without gradient
 /// recording and does not count as a modification for autograd, so that

@@ -27,10 +27,10 @@ struct Traffic {
 /// are forwarded without counting, also `allreduce_sparse`, `alltoall` (lists
 /// of tensors) and the functions with "coalesced" in their names. Can replace
 /// any backend, on all ranks of a group at once. A sparse tensor counts as its
-/// indices and values. CPU ranks of one host then send over Gloo what they
-/// otherwise sum in shared memory. `SyncBatchNorm` layers under a wrapper have
-/// a group of their own and are not counted, unless the layer was given this
-/// one.
+/// indices and values. Wrappers over this group use `AllReduce` by default,
+/// also where they would sum in shared memory over the inner group.
+/// `SyncBatchNorm` layers under a wrapper have a group of their own and are not
+/// counted, unless the layer was given this one.
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.

@@ -107,9 +107,10 @@ struct DistributedDataParallelOptions {
   /// Dtypes of gradients in transit and of buffers. A `Reducer` alone ignores
   /// it.
   TORCH_ARG(MixedPrecision, mixed_precision) = {};
-  /// How ranks combine their gradients. Null: `AllReduce` over the group
-  /// (`CastExchange` if mixed_precision has a reduce_dtype), and nothing for a
-  /// single rank. The object keeps state between steps, so each
+  /// How ranks combine their gradients. Null: `CastExchange` if mixed_precision
+  /// has a reduce_dtype, else `SharedMemoryAllReduce` in a wrapper over a group
+  /// of the job with Gloo, else `AllReduce`; and nothing for a single rank. The
+  /// object keeps state between steps, so each
   /// model needs one of its own. It also runs in a world of one, which needs a
   /// process group then (`init_process_group`), else the constructor throws
   /// c10::Error.

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <climits>
 #include <ctime>
 
@@ -13,66 +14,45 @@ namespace {
 /// A futex call of another process returns after 30 to 50 us.
 constexpr std::chrono::microseconds kSpin{40};
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
+constexpr timespec kPatience{0, 50'000'000};
 
-bool spin(const RankCounter& counter, SumNumber number) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (has_reached(counter.value.load(std::memory_order_acquire), number)) {
-        return true;
-      }
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  return false;
-}
-
-void* word_of(RankCounter& counter) {
+void call_futex(RankCounter& counter,
+                int operation,
+                uint32_t value,
+                const timespec* limit) {
   static_assert(sizeof(counter.value) == sizeof(uint32_t));
-  return &counter.value;
+  ::syscall(SYS_futex, &counter.value, operation, value, limit, nullptr, 0);
 }
 
 }  // namespace
 
-bool wait_for_counter(RankCounter& counter,
-                      SumNumber number,
-                      bool spins,
-                      std::chrono::milliseconds patience) {
-  if (spins && spin(counter, number)) {
-    return true;
+bool wait_for_counter(RankCounter& counter, SumNumber number, bool spins) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (spins && std::chrono::steady_clock::now() < end) {
+    if (has_reached(counter, number)) {
+      return true;
+    }
   }
   counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const SumNumber seen = counter.value.load(std::memory_order_seq_cst);
   if (!has_reached(seen, number)) {
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(patience);
-    const timespec limit{
-        static_cast<time_t>(seconds.count()),
-        static_cast<long>(
-            std::chrono::nanoseconds(patience - seconds).count())};
-    ::syscall(
-        SYS_futex, word_of(counter), FUTEX_WAIT, seen, &limit, nullptr, 0);
+    call_futex(counter, FUTEX_WAIT, seen, &kPatience);
   }
   counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return has_reached(counter.value.load(std::memory_order_acquire), number);
+  return has_reached(counter, number);
 }
 
 void wake_sleepers(RankCounter& counter) {
   if (counter.sleepers.load(std::memory_order_seq_cst) > 0) {
-    ::syscall(
-        SYS_futex, word_of(counter), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    call_futex(counter, FUTEX_WAKE, INT_MAX, nullptr);
   }
 }
 
-bool has_core_for_each(int ranks) {
-  return ::sysconf(_SC_NPROCESSORS_ONLN) >= ranks;
+/// The order is sequentially consistent, because a rank that falls asleep
+/// counts itself first and then looks at the counter once more.
+void advance_counter(RankCounter& counter, SumNumber number) {
+  counter.value.store(number, std::memory_order_seq_cst);
+  wake_sleepers(counter);
 }
 
 }  // namespace ddp::detail

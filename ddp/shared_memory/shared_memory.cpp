@@ -8,15 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <system_error>
 
 namespace ddp::detail {
 namespace {
 
-/// Address space for all arenas. A process has 30 times as much, so that it can
-/// have several groups.
-constexpr uint64_t kMostBytes = uint64_t{1} << 42;
+/// Address space for all arenas. A process has 120 times as much, so that it
+/// can have several models.
+constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 
 /// Bytes that one call reserves: a signal makes the kernel give up the whole
 /// call.
@@ -38,15 +37,6 @@ uint64_t arena_bytes_for(int ranks) {
       std::min(machine, kMostBytes / static_cast<uint64_t>(ranks)));
 }
 
-/// A lock of the byte that stands for a rank.
-struct flock lock_of(int rank) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = rank;
-  lock.l_len = 1;
-  return lock;
-}
-
 }  // namespace
 
 FileDescriptor SharedMemory::make_file(int ranks, size_t board_bytes) {
@@ -58,12 +48,9 @@ FileDescriptor SharedMemory::make_file(int ranks, size_t board_bytes) {
     throw std::system_error(
         EFBIG, std::generic_category(), "the limit of file sizes");
   }
-  FileDescriptor file(check(
-      ::memfd_create("ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING), "memfd_create"));
+  FileDescriptor file(
+      check(::memfd_create("ddp", MFD_CLOEXEC), "memfd_create"));
   check(::ftruncate(file.get(), static_cast<off_t>(bytes)), "ftruncate");
-  check(::fcntl(
-            file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
-        "F_ADD_SEALS");
   return file;
 }
 
@@ -74,14 +61,7 @@ SharedMemory::SharedMemory(FileDescriptor file, int ranks, size_t board_bytes)
   struct stat status {};
   check(::fstat(file_.get(), &status), "fstat");
   const auto bytes = static_cast<uint64_t>(status.st_size);
-  const int seals = check(::fcntl(file_.get(), F_GET_SEALS), "F_GET_SEALS");
-  arena_bytes_ = (std::max(bytes, board_bytes_) - board_bytes_) /
-                 static_cast<uint64_t>(ranks);
-  if (arena_bytes_ == 0 || arena_bytes_ % page_bytes() != 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
-    throw std::system_error(
-        EINVAL, std::generic_category(), "the file of another program");
-  }
+  arena_bytes_ = (bytes - board_bytes_) / static_cast<uint64_t>(ranks);
   void* base = ::mmap(nullptr,
                       bytes,
                       PROT_READ | PROT_WRITE,
@@ -94,13 +74,12 @@ SharedMemory::SharedMemory(FileDescriptor file, int ranks, size_t board_bytes)
   base_ = static_cast<std::byte*>(base);
   ::madvise(base_, bytes, MADV_DONTFORK);
   ::madvise(base_, bytes, MADV_DONTDUMP);
-  holders_.resize(static_cast<size_t>(ranks));
-  free_.assign(static_cast<size_t>(ranks), {{0, arena_bytes_}});
+  used_.resize(static_cast<size_t>(ranks));
 }
 
 SharedMemory::~SharedMemory() {
   if (is_mapped()) {  // a child may have other memory there
-    ::munmap(base_, board_bytes_ + free_.size() * arena_bytes_);
+    ::munmap(base_, board_bytes_ + used_.size() * arena_bytes_);
   }
 }
 
@@ -158,44 +137,22 @@ bool SharedMemory::is_mapped() const {
   return ::getpid() == process_;
 }
 
-/// The kernel releases the lock with the process, and a forked child does not
-/// have it.
-void SharedMemory::hold(int rank) {
-  auto lock = lock_of(rank);
-  check(::fcntl(file_.get(), F_SETLK, &lock), "F_SETLK");
-}
-
-bool SharedMemory::is_held(int rank) const {
-  auto lock = lock_of(rank);
-  return ::fcntl(file_.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-void SharedMemory::note_holders() {
-  for (size_t rank = 0; rank < holders_.size(); ++rank) {
-    holders_[rank] = is_held(static_cast<int>(rank));
-  }
-}
-
-bool SharedMemory::has_lost(int rank) const {
-  return holders_[static_cast<size_t>(rank)] && !is_held(rank);
-}
-
 /// Takes the first gap that is large enough. Buckets are few.
 std::optional<uint64_t> SharedMemory::take(uint64_t bytes, int rank) {
   const std::lock_guard lock(mutex_);
-  auto& gaps = free_[static_cast<size_t>(rank)];
-  const auto gap = std::find_if(gaps.begin(), gaps.end(), [&](const auto& one) {
-    return one.second >= bytes;
-  });
-  if (gap == gaps.end()) {
+  auto& used = used_[static_cast<size_t>(rank)];
+  uint64_t begin = 0;
+  for (const auto& [offset, size] : used) {
+    if (offset - begin >= bytes) {
+      break;
+    }
+    begin = offset + size;
+  }
+  if (arena_bytes_ - begin < bytes) {
     return std::nullopt;
   }
-  const auto [offset, size] = *gap;
-  gaps.erase(gap);
-  if (size > bytes) {
-    gaps.emplace(offset + bytes, size - bytes);
-  }
-  return offset;
+  used.emplace(begin, bytes);
+  return begin;
 }
 
 void SharedMemory::give_back(uint64_t offset, uint64_t bytes, int rank) {
@@ -207,21 +164,7 @@ void SharedMemory::give_back(uint64_t offset, uint64_t bytes, int rank) {
               static_cast<off_t>(file_offset(offset, rank)),
               static_cast<off_t>(bytes));
   const std::lock_guard lock(mutex_);
-  auto& gaps = free_[static_cast<size_t>(rank)];
-  const auto next = gaps.lower_bound(offset);
-  if (next != gaps.end() && next->first == offset + bytes) {
-    bytes += next->second;
-    gaps.erase(next);
-  }
-  const auto after = gaps.lower_bound(offset);
-  if (after != gaps.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second == offset) {
-      before->second += bytes;
-      return;
-    }
-  }
-  gaps.emplace(offset, bytes);
+  used_[static_cast<size_t>(rank)].erase(offset);
 }
 
 }  // namespace ddp::detail

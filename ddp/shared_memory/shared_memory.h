@@ -20,20 +20,19 @@ namespace ddp::detail {
 /// process, also after SIGKILL.
 ///
 /// An arena has as many addresses as this machine has memory, or an equal part
-/// of 4 TiB, but a page takes memory only while it is allocated. A forked child
+/// of 1 TiB, but a page takes memory only while it is allocated. A forked child
 /// does not have the mapping.
 ///
 /// Thread contract: thread-safe.
 class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
  public:
-  /// Creates the file behind the memory of `ranks` ranks. Nobody can change its
-  /// size.
+  /// Creates the file behind the memory of `ranks` ranks.
   /// @throws std::system_error if the kernel or a sandbox refuses.
   static FileDescriptor make_file(int ranks, size_t board_bytes);
 
   /// Maps the file.
-  /// @throws std::system_error if there is no address space (RLIMIT_AS), or the
-  ///   file is not one of `make_file` for these numbers.
+  /// @param file  of `make_file` with the same numbers.
+  /// @throws std::system_error if there is no address space (RLIMIT_AS).
   SharedMemory(FileDescriptor file, int ranks, size_t board_bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -42,18 +41,11 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   /// The board: zeros at the beginning, aligned to a page.
   void* board() const { return base_; }
   std::byte* arena(int rank) const;
+  /// Number of arenas.
+  int ranks() const { return static_cast<int>(used_.size()); }
 
   /// False in a forked child.
   bool is_mapped() const;
-
-  /// Marks this process as the one of `rank` until the process ends or destroys
-  /// the memory.
-  /// @throws std::system_error if the kernel refuses.
-  void hold(int rank);
-  /// Notes which ranks hold the memory now. Ranks of this process are not seen.
-  void note_holders();
-  /// Whether a rank that `note_holders` has seen holds the memory no more.
-  bool has_lost(int rank) const;
 
   /// Returns the offset of an address in the arena of `rank`, or std::nullopt
   /// if the address is elsewhere.
@@ -65,7 +57,6 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   std::shared_ptr<std::byte> allocate(size_t bytes, int rank);
 
  private:
-  bool is_held(int rank) const;
   bool reserve(uint64_t begin, uint64_t bytes);
   std::optional<uint64_t> take(uint64_t bytes, int rank);
   void give_back(uint64_t offset, uint64_t bytes, int rank);
@@ -76,9 +67,8 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   uint64_t board_bytes_ = 0;
   uint64_t arena_bytes_ = 0;
   std::byte* base_ = nullptr;
-  std::vector<bool> holders_;  // by rank
   std::mutex mutex_;
-  std::vector<std::map<uint64_t, uint64_t>> free_;  // by rank: offset, bytes
+  std::vector<std::map<uint64_t, uint64_t>> used_;  // by rank: offset, bytes
 };
 
 }  // namespace ddp::detail

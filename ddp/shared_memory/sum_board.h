@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace ddp::detail {
 
@@ -22,16 +23,16 @@ struct alignas(64) RankCounter {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
+inline bool has_reached(const RankCounter& counter, SumNumber number) {
+  return has_reached(counter.value.load(std::memory_order_acquire), number);
+}
+
 /// The tensor that one rank brings to a sum.
 struct SumPlace {
   uint64_t offset = 0;  ///< in the rank's arena
   int64_t numel = 0;
   int32_t dtype = 0;      ///< c10::ScalarType
   int32_t is_shared = 0;  ///< 0: the tensor is not in the arena
-  /// -1, or the rank whose tensor is copied to the others instead of a sum.
-  int32_t source = -1;
-  /// 1 once this rank knows that a tensor of another host cannot be summed.
-  int32_t is_refused = 0;
 };
 
 /// How far each rank has come with the sums of a group, in memory that all
@@ -50,30 +51,34 @@ class SumBoard {
 
   /// Last sum that the rank has brought a tensor to.
   RankCounter& started(int rank) const { return ranks_[rank].started; }
-  /// Last sum of which the rank has summed its slice, over all hosts.
+  /// Last sum of which the rank has summed its slice.
   RankCounter& summed(int rank) const { return ranks_[rank].summed; }
   /// Last sum of which the rank has copied the slices of the others.
   RankCounter& taken(int rank) const { return ranks_[rank].taken; }
-  /// How a rank has ended that makes no more steps; 0: it has not.
-  enum End : uint32_t {
-    /// A wait of the rank failed or its group was aborted; its tensors may
-    /// change from then on.
-    failed = 1,
-    closed = 2,  ///< its group was closed; its tensors stay until they are read
-  };
-  std::atomic<uint32_t>& has_stopped(int rank) const {
-    return ranks_[rank].has_stopped;
-  }
   SumPlace& place(int rank, SumNumber number) const {
     return ranks_[rank].places[number % kPlaces];
   }
 
+  /// Notes that the rank makes no more steps. Its tensors of the sums from
+  /// `first` on may change at any time.
+  void stop(int rank, SumNumber first) const {
+    ranks_[rank].stopped.store(kStopped | first);
+  }
+  /// Returns the number `first` of a rank that has stopped.
+  std::optional<SumNumber> stopped(int rank) const {
+    const uint64_t value = ranks_[rank].stopped.load();
+    return value == 0 ? std::nullopt
+                      : std::optional(static_cast<SumNumber>(value));
+  }
+
  private:
+  static constexpr uint64_t kStopped = uint64_t{1} << 32;
+
   struct Rank {
     RankCounter started;
     RankCounter summed;
     RankCounter taken;
-    std::atomic<uint32_t> has_stopped;
+    std::atomic<uint64_t> stopped;
     SumPlace places[kPlaces];
   };
 

@@ -66,7 +66,7 @@ std::set<ActivityType> activities(const c10::Device& device) {
              : std::set<ActivityType>{ActivityType::CPU};
 }
 
-/// Collectives in shared memory have no thread and overlap each other: gives
+/// Sums in shared memory have no thread and overlap each other: gives
 /// them tracks of their own, on which no two overlap.
 void spread_over_tracks(std::vector<TraceEvent>& events) {
   std::vector<TraceEvent*> overlapping;

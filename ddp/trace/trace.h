@@ -76,7 +76,7 @@ struct TraceEvent {
   TimeSpan span;         ///< time of the event
   int64_t elements = 0;  ///< of all inputs but scalars; 0 if unknown
   /// Row in a timeline: a thread, a GPU stream (streams of one number on
-  /// several GPUs share it), or a row for collectives in shared memory.
+  /// several GPUs share it), or a row for sums in shared memory.
   int64_t track = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
+#include "ddp/wrap/detail/default_exchange.h"
 #include "ddp/wrap/detail/precision_of_wrapper.h"
 #include "ddp/wrap/detail/wrapped_module.h"
 
@@ -135,6 +136,9 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   }
   share_group(group_of_norms(options_.process_group()));
   if (group_) {
+    if (!exchange_) {
+      exchange_ = detail::default_exchange(group_);
+    }
     make_reducer(group_, exchange_);
   } else if (exchange_) {
     make_reducer(group_alone(options_.process_group()), exchange_);
@@ -205,6 +209,9 @@ void DistributedDataParallelBase::update_process_group(
   const auto norms = group_of_norms(group);
   exchange = detail::choose_exchange(
       options_.mixed_precision(), std::move(exchange), next);
+  if (next && !exchange) {
+    exchange = detail::default_exchange(next);
+  }
   const auto reduced = next || !exchange ? next : group_alone(group);
   if (reduced && reducer_) {
     reducer_->change_group(reduced, exchange);

@@ -10,7 +10,6 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/optim/fused.h"
-#include "ddp/traffic.h"
 #include "test/bench/feature_arms.h"
 #include "test/bench/training_arm.h"
 
@@ -121,11 +120,6 @@ Maker all_reduce(const MakeOptimizer& make_optimizer, bool view = false) {
   return ours(make_optimizer, view, /*exchanges_alone=*/true);
 }
 
-/// A group around the job's takes no buckets in shared memory.
-std::unique_ptr<Arm> gloo_arm(const Workload& workload, const Group& group) {
-  return our_arm(workload, c10::make_intrusive<CountingBackend>(group), sgd());
-}
-
 std::map<std::string, Maker> makers() {
   using namespace torch::optim;
   const auto momentum = SGDOptions(kRate).momentum(0.9);
@@ -135,7 +129,6 @@ std::map<std::string, Maker> makers() {
       {"plain", plain(sgd())},
       {"floor", floor_arm},
       {"ours", ours(sgd())},
-      {"gloo", gloo_arm},
       {"ours_view", ours(sgd(), /*view=*/true)},
       {"all_reduce", all_reduce(sgd())},
       {"all_reduce_view", all_reduce(sgd(), /*view=*/true)},

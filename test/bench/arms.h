@@ -40,8 +40,8 @@ class Arm {
 /// Creates an arm by its name. With LibTorch's SGD: "plain" (no communication),
 /// "floor" (plain after an all-reduce of one number), "ours", "ours_view"
 /// (gradient_as_bucket_view), "all_reduce" and "all_reduce_view" (the same with
-/// an AllReduce, which a rank without peers runs, too), "gloo" (ours, not in
-/// shared memory), "cap1" and other numbers (ours, all buckets of that many
+/// an AllReduce, which a rank without peers runs, too, and CPU ranks run over
+/// Gloo), "cap1" and other numbers (ours, all buckets of that many
 /// MiB) and "c10d" (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD:
 /// "plain_fused", "ours_fused" and "all_reduce_fused".
 /// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and

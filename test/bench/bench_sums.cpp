@@ -13,9 +13,8 @@
 #include <torch/types.h>
 
 #include "ddp/collectives.h"
-#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/process_group.h"
-#include "ddp/traffic.h"
 
 namespace {
 
@@ -26,21 +25,27 @@ double seconds_of(clockid_t clock) {
          static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+std::shared_ptr<ddp::Exchange> exchange_of(const std::string& arm) {
+  const auto group = ddp::process_group();
+  return arm == "shared" ? std::make_shared<ddp::SharedMemoryAllReduce>(group)
+                         : std::make_shared<ddp::AllReduce>(group);
+}
+
 /// An all-reduce of one bucket, as a reducer makes it.
 class Sum {
  public:
-  Sum(const c10::intrusive_ptr<c10d::Backend>& group, int64_t bytes)
-      : exchange_(group),
-        payload_(exchange_.allocate(bytes / 4, torch::kFloat)) {}
+  Sum(const std::string& arm, int64_t bytes)
+      : exchange_(exchange_of(arm)),
+        payload_(exchange_->allocate(bytes / 4, torch::kFloat)) {}
 
   void run() {
     const ddp::GradientBucket bucket{0, 1, payload_, {}};
-    exchange_.start(bucket);
-    exchange_.finish(bucket);
+    exchange_->start(bucket);
+    exchange_->finish(bucket);
   }
 
  private:
-  ddp::AllReduce exchange_;
+  std::shared_ptr<ddp::Exchange> exchange_;
   torch::Tensor payload_;
 };
 
@@ -49,10 +54,6 @@ class Sum {
 int main() {
   ddp::init_process_group();
   {
-    const std::map<std::string, c10::intrusive_ptr<c10d::Backend>> groups{
-        {"shared", ddp::process_group()},
-        {"gloo",
-         c10::make_intrusive<ddp::CountingBackend>(ddp::process_group())}};
     std::map<std::pair<std::string, int64_t>, std::unique_ptr<Sum>> sums;
     std::string arm;
     int64_t bytes = 0;
@@ -60,7 +61,7 @@ int main() {
     while (std::cin >> arm >> bytes >> count) {
       auto& sum = sums[{arm, bytes}];
       if (!sum) {
-        sum = std::make_unique<Sum>(groups.at(arm), bytes);
+        sum = std::make_unique<Sum>(arm, bytes);
       }
       ddp::barrier();
       const double start = seconds_of(CLOCK_MONOTONIC);

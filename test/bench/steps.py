@@ -23,7 +23,7 @@ import sys
 
 from tables import format_ratio, format_time, print_table
 
-CPP_ARMS = ["plain", "floor", "ours", "gloo", "ours_view", "ours_fused",
+CPP_ARMS = ["plain", "floor", "ours", "all_reduce", "ours_view", "ours_fused",
             "c10d", "plain_momentum", "ours_momentum", "plain_adamw", "ours_adamw"]
 PYTHON_ARMS = ["python_plain", "python", "python_view"]
 TITLES = {
@@ -31,7 +31,6 @@ TITLES = {
     "plain_fused": "plain module, C++, FusedSGD",
     "floor": "plain module, an all-reduce of one number a step",
     "ours": "**ours**",
-    "gloo": "**ours**, over Gloo",
     "ours_view": "**ours**, gradient_as_bucket_view",
     "ours_fused": "**ours**, FusedSGD",
     "all_reduce": "**ours** with `AllReduce`",
@@ -47,16 +46,15 @@ TITLES = {
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
 }
 # The baseline of each arm.
-PLAIN_OF = {"floor": "plain", "ours": "plain", "gloo": "plain",
-            "ours_view": "plain",
+PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
             "ours_fused": "plain", "all_reduce": "plain",
             "all_reduce_view": "plain", "all_reduce_fused": "plain_fused",
             "c10d": "plain", "python": "python_plain",
             "python_view": "python_plain", "ours_momentum": "plain_momentum",
             "ours_adamw": "plain_adamw"}
-C10D_OF = {"ours": "c10d", "gloo": "c10d", "ours_view": "c10d", "ours_fused": "c10d",
+C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d",
            "all_reduce": "c10d", "all_reduce_view": "c10d", "all_reduce_fused": "c10d"}
-PYTHON_OF = {"ours": "python", "gloo": "python", "ours_view": "python_view",
+PYTHON_OF = {"ours": "python", "ours_view": "python_view",
              "ours_fused": "python", "all_reduce": "python",
              "all_reduce_view": "python_view", "all_reduce_fused": "python"}
 # Arms that also exist in an earlier build.
@@ -151,7 +149,7 @@ def compare_to_others(model, rounds, build, gpu):
     cpp = Ranks([f"{build}/bench_steps", model], count, gpu=gpu)
     python = Ranks([sys.executable, f"{folder}/step_worker.py", model], count,
                    gpu=gpu)
-    order = ["python_plain", "python", "ours", "c10d", "plain", "gloo", "ours_view",
+    order = ["python_plain", "python", "ours", "c10d", "plain", "all_reduce", "ours_view",
              "ours_fused", "floor", "plain_momentum", "ours_momentum",
              "plain_adamw", "ours_adamw", "python_view"]
     if gpu:

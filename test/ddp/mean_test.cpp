@@ -7,6 +7,7 @@
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/traffic.h"
@@ -34,17 +35,20 @@ TEST_CASE("gradients are added up, or divided before and after",
   const int size = GENERATE(1, 2, 3, 4);
   const bool mean = GENERATE(true, false);
   const bool predivides = GENERATE(true, false);
+  const bool shares_memory = GENERATE(true, false);
   run_ranks(size, [&](const Group& group) {
     auto options = AllReduceOptions().mean(mean);
     if (predivides) {
       options.predivide(4);
     }
+    const auto exchange =
+        shares_memory ? std::make_shared<SharedMemoryAllReduce>(group, options)
+                      : std::make_shared<AllReduce>(group, options);
     auto dense = leaf({7});
     auto table = torch::zeros({5, 2}).requires_grad_();
-    Reducer reducer(
-        {{"dense", dense}, {"table", table, true}},
-        group,
-        Options().exchange(std::make_shared<AllReduce>(group, options)));
+    Reducer reducer({{"dense", dense}, {"table", table, true}},
+                    group,
+                    Options().exchange(exchange));
     for (int step = 1; step <= 3; ++step) {
       dense.mutable_grad().reset();
       table.mutable_grad().reset();

@@ -1,10 +1,8 @@
 #include "test/support/local_ranks.h"
 
-#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -67,8 +65,7 @@ class Meeting {
 
 /// The shared state of the ranks of one run.
 struct Ranks {
-  explicit Ranks(int size)
-      : meeting(size), have_left(static_cast<size_t>(size)) {
+  explicit Ranks(int size) : meeting(size) {
     const detail::BatchThreadsGuard as_in_a_job;
     device = c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
   }
@@ -81,12 +78,11 @@ struct Ranks {
   /// the rank has no core.
   std::shared_ptr<::gloo::transport::Device> device;
   Meeting meeting;
-  std::deque<std::atomic<bool>> have_left;
 };
 
 using MakeGroup = std::function<Group(Ranks& ranks, int rank, int size)>;
 
-Group make_host_group(Ranks& ranks, int rank, int size, int hosts) {
+Group make_host_group(Ranks& ranks, int rank, int size) {
   detail::BackendSpec spec;
   spec.store = ranks.store;
   spec.rank = rank;
@@ -94,10 +90,6 @@ Group make_host_group(Ranks& ranks, int rank, int size, int hosts) {
   spec.timeout = kTimeout;
   spec.ranks.resize(static_cast<size_t>(size));
   std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
-  spec.host = "host " + std::to_string(rank % hosts);
-  spec.has_left = [&ranks](int other) {
-    return ranks.have_left[static_cast<size_t>(other)].load();
-  };
   return c10::make_intrusive<detail::MonitoredBackend>(
       detail::make_gloo_backend(spec),
       detail::GroupMembers{detail::kWorldGroup, spec.ranks},
@@ -119,10 +111,7 @@ void run_rank(int rank,
               const MakeGroup& make,
               Ranks& ranks) {
   Meeting& meeting = ranks.meeting;
-  auto leaves = c10::make_scope_exit([&] {
-    ranks.have_left[static_cast<size_t>(rank)] = true;
-    meeting.leave();
-  });
+  auto leaves = c10::make_scope_exit([&] { meeting.leave(); });
   const Group group = make(ranks, rank, size);
   meeting.arrive_and_wait();  // all ranks have connected
   body(group);
@@ -151,11 +140,8 @@ std::vector<std::string> try_ranks(
 }
 
 std::vector<std::string> try_host_ranks(
-    int size, int hosts, const std::function<void(const Group& group)>& body) {
-  const auto make = [hosts](Ranks& ranks, int rank, int count) {
-    return make_host_group(ranks, rank, count, hosts);
-  };
-  return try_ranks_over(make, size, body);
+    int size, const std::function<void(const Group& group)>& body) {
+  return try_ranks_over(make_host_group, size, body);
 }
 
 void run_ranks(int size, const std::function<void(const Group& group)>& body) {

@@ -17,10 +17,10 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body);
 
-/// Same as above, but the groups are those of a job: ranks of one host sum
-/// buckets in shared memory. Rank r is on host r modulo `hosts`.
+/// Same as above, but the groups are those of a job: wrappers sum gradients in
+/// shared memory.
 std::vector<std::string> try_host_ranks(
-    int size, int hosts, const std::function<void(const Group& group)>& body);
+    int size, const std::function<void(const Group& group)>& body);
 
 /// Same as `try_ranks`, but throws the first error of any rank.
 void run_ranks(int size, const std::function<void(const Group& group)>& body);

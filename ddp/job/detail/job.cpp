@@ -13,7 +13,6 @@
 #include "ddp/job/interface_hint.h"
 #include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
-#include "ddp/shared_memory/share_memory.h"
 
 namespace ddp::detail {
 namespace {
@@ -165,10 +164,6 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.reach = interface_hint_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
-  spec.host = job.shares_memory ? host_name() : "";
-  spec.has_left = [record = job.record, ranks](int rank) {
-    return record->departure_of(ranks[static_cast<size_t>(rank)]).has_value();
-  };
   if (spec.size > 1) {  // a single rank has no peers to wait for
     spec.in_vain = in_vain;
   }

@@ -66,7 +66,10 @@ void broadcast_from_owners(c10d::Backend& group,
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& message : messages) {
     flat.push_back(message_of(message, message.owner == group.getRank()));
-    works.push_back(start_broadcast(message.owner, group, flat.back()));
+    c10d::BroadcastOptions options;
+    options.rootRank = message.owner;
+    std::vector<at::Tensor> sent{flat.back()};
+    works.push_back(group.broadcast(sent, options));
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     wait(works[i],

@@ -9,7 +9,7 @@
 namespace ddp::detail {
 
 /// Tracks that are no threads: of steps, and from kFirstSharedTrack on of
-/// collectives in shared memory. Linux's ids of threads are below 2^22.
+/// sums in shared memory. Linux's ids of threads are below 2^22.
 inline constexpr int64_t kStepTrack = int64_t{1} << 22;
 inline constexpr int64_t kFirstSharedTrack = kStepTrack + 1;
 

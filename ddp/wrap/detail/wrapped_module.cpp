@@ -6,6 +6,7 @@
 
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/named_tensors.h"
+#include "ddp/wrap/detail/default_exchange.h"
 
 namespace ddp::detail {
 namespace {
@@ -99,8 +100,8 @@ void verify_and_broadcast(c10d::Backend& group,
   const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
   number_devices(specs, tensors, own);
   specs.insert(specs.begin(),
-               describe_option("a group that shares memory",
-                               memory_sharing_group(group) ? "true" : "false"));
+               describe_option("a group of the job over Gloo",
+                               is_gloo_group_of_job(group) ? "true" : "false"));
   specs.insert(specs.begin(), options.begin(), options.end());
   const auto problem =
       own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;

@@ -7,14 +7,11 @@
 
 #include <atomic>
 #include <future>
-#include <numeric>
 #include <thread>
 
 #include <torch/types.h>
 
-#include "ddp/job/monitored_backend.h"
 #include "test/support/catch.h"
-#include "test/support/local_ranks.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp::detail {
@@ -33,10 +30,8 @@ struct Job {
             FileDescriptor(::dup(file.get())), size, SumBoard::bytes(size))) {}
 
   SharedSums sums(int rank) {
-    std::vector<int> all(static_cast<size_t>(ranks));
-    std::iota(all.begin(), all.end(), 0);
     return SharedSums(
-        memory, all, rank, [this](int other) { return other == left; });
+        memory, rank, [this](int other) { return other == left; });
   }
   void run(const std::function<void(int rank)>& body) {
     test::throw_first(test::try_rank_threads(ranks, body));
@@ -78,7 +73,6 @@ TEST_CASE("ranks sum buckets and write to them at once") {
         TORCH_CHECK(bucket.eq(expected).all().item<bool>());
         bucket.fill_(-1);
       }
-      TORCH_CHECK(!sums.is_working());
     }
   });
 }
@@ -116,27 +110,6 @@ TEST_CASE("a sum that misses a shared tensor is told on all ranks, once") {
   });
 }
 
-TEST_CASE("tensors of one rank are copied between sums") {
-  const int64_t numel = GENERATE(0, 1, 1000, 700'001);
-  Job job(3);
-  job.run([&](int rank) {
-    auto sums = job.sums(rank);
-    auto bucket = sums.allocate(1000, torch::kFloat);
-    for (int i = 0; i < 6; ++i) {
-      const int source = i % 3;
-      bucket.fill_(1);
-      const auto number = sums.start(bucket, kLong);
-      auto tensor = torch::arange(numel, torch::kDouble) + rank + i;
-      TORCH_CHECK(sums.copy_from(source, tensor, kLong));
-      TORCH_CHECK(
-          tensor.equal(torch::arange(numel, torch::kDouble) + source + i));
-      TORCH_CHECK(sums.finish(number, kLong));
-      TORCH_CHECK(bucket.eq(3).all().item<bool>());
-    }
-    TORCH_CHECK(!sums.is_working());
-  });
-}
-
 TEST_CASE("a sum of no elements is a sum") {
   Job job(2);
   job.run([&](int rank) {
@@ -149,11 +122,10 @@ TEST_CASE("ranks with different tensors all get an error") {
   Job job(2);
   job.run([&](int rank) {
     auto sums = job.sums(rank);
-    const auto number =
-        sums.start(sums.allocate(10 + rank, torch::kFloat), kLong);
     std::string error;
     try {
-      sums.finish(number, kLong);
+      sums.finish(sums.start(sums.allocate(10 + rank, torch::kFloat), kLong),
+                  kLong);
     } catch (const std::runtime_error& thrown) {
       error = thrown.what();
     }
@@ -165,39 +137,14 @@ TEST_CASE("ranks with different tensors all get an error") {
 
 // --- waits end ---
 
-TEST_CASE("an error on one host ends the sums of the others") {
-  const auto errors =
-      test::try_host_ranks(4, /*hosts=*/2, [](const test::Group& group) {
-        auto* sharing = memory_sharing_group(*group);
-        const int64_t numel = group->getRank() == 2 ? 30 : 40;
-        const auto bucket = sharing->allocate_bucket(numel, torch::kFloat);
-        const auto begin = std::chrono::steady_clock::now();
-        std::string error;
-        try {
-          sharing->sum_bucket(bucket)->wait();
-        } catch (const std::exception& caught) {
-          error = caught.what();
-        }
-        const bool is_there = group->getRank() % 2 == 0;
-        TORCH_CHECK(
-            (error.find("brings 30 elements") != std::string::npos) == is_there,
-            error);
-        TORCH_CHECK(!error.empty() && std::chrono::steady_clock::now() - begin <
-                                          sharing->timeout() / 2);
-      });
-  CHECK(errors == std::vector<std::string>(4));
-}
-
 TEST_CASE("a rank waits for another at most the time-out") {
   Job job(2);
   auto sums = job.sums(0);
   const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
-  CHECK(sums.is_working());
   CHECK_THROWS_WITH(sums.finish(number, milliseconds(100)),
                     Contains("Timed out waiting for rank 1"));
   // From now on the other rank's steps belong to sums that this rank has left.
-  CHECK_FALSE(sums.is_working());
-  CHECK_THROWS_WITH(sums.copy_from(1, torch::zeros({3}), kLong),
+  CHECK_THROWS_WITH(sums.start(torch::zeros({3}), kLong),
                     Contains("an earlier sum"));
   auto late = job.sums(1);
   const auto number_of_late =
@@ -233,9 +180,9 @@ TEST_CASE("a rank that has left ends the wait for it") {
                     Contains("rank 1 of the group has left or stopped"));
 }
 
-TEST_CASE("a rank that has closed its group ends the wait for it") {
+TEST_CASE("a rank that has stopped ends the wait for it") {
   Job job(2);
-  { const auto closed = job.sums(1); }
+  { const auto stopped = job.sums(1); }
   auto sums = job.sums(0);
   const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
   CHECK_THROWS_WITH(sums.finish(number, kLong),
@@ -259,21 +206,21 @@ TEST_CASE("a rank that left after its part is not missed") {
   CHECK(job.left == 1);
 }
 
-TEST_CASE("an abort ends the wait of this rank") {
+TEST_CASE("a stop ends the wait of this rank") {
   Job job(2);
   auto sums = job.sums(0);
   const auto number = sums.start(sums.allocate(10, torch::kFloat), kLong);
   auto wait = std::async(std::launch::async,
                          [&] { return sums.finish(number, kLong); });
-  sums.abort();
-  CHECK_THROWS_WITH(wait.get(), Contains("the group was aborted"));
+  sums.stop();
+  CHECK_THROWS_WITH(wait.get(), Contains("the group was closed"));
 }
 
 // --- memory ---
 
 TEST_CASE("memory is zeros, is given back, and outlives all else") {
   Job job(2);
-  { const auto closed = job.sums(0); }  // writes to the board
+  { const auto stopped = job.sums(0); }  // writes to the board
   const int64_t at_first = job.bytes();
   constexpr int64_t kNumel = 1 << 20;
   torch::Tensor kept;

@@ -19,78 +19,19 @@ using Catch::Contains;
 
 constexpr int64_t kArenaBytes = 4096;
 
-/// The messages between ranks of several hosts, in plain memory that begins as
-/// zeros.
-struct Wire {
-  static constexpr int kMost = 4;  // hosts, slices and sums
-  static constexpr int64_t kNumel = 64;
-
-  struct Message {
-    int32_t has_come;
-    float values[kNumel];
-  };
-  struct Slice {
-    int32_t sent[kMost];                 // by host: number of its messages
-    Message messages[kMost][2 * kMost];  // by host and number
-  };
-  Slice slices[kMost];
-};
-
-/// A sum over hosts. The sum is complete when each host has sent a message.
-class WireWork : public c10d::Work {
- public:
-  WireWork(Wire::Slice& slice, int hosts, int host, torch::Tensor tensor)
-      : slice_(slice),
-        hosts_(hosts),
-        number_(slice.sent[host]++),
-        tensor_(std::move(tensor)) {
-    TORCH_CHECK(number_ < 2 * Wire::kMost && tensor_.numel() <= Wire::kNumel);
-    auto& message = slice_.messages[host][number_];
-    message.has_come = 1;
-    std::memcpy(message.values, tensor_.const_data_ptr(), tensor_.nbytes());
-  }
-
-  bool isCompleted() override {
-    return std::all_of(
-        slice_.messages, slice_.messages + hosts_, [this](const auto& sent) {
-          return sent[number_].has_come != 0;
-        });
-  }
-  bool wait(std::chrono::milliseconds /*timeout*/) override {
-    TORCH_CHECK(isCompleted());
-    tensor_.zero_();
-    for (int host = 0; host < hosts_; ++host) {
-      tensor_.add_(torch::from_blob(slice_.messages[host][number_].values,
-                                    {tensor_.numel()}));
-    }
-    return true;
-  }
-
- private:
-  Wire::Slice& slice_;
-  const int hosts_;
-  const int number_;
-  torch::Tensor tensor_;
-};
-
-/// Boards and arenas of hosts in plain memory, and the protocols of all ranks
-/// over them.
+/// A board and arenas in plain memory, and the protocols of all ranks over
+/// them.
 class Ranks {
  public:
-  explicit Ranks(int size) : Ranks(std::vector<int>{size}) {}
-  /// @param hosts  number of ranks of each host.
-  explicit Ranks(const std::vector<int>& hosts) {
-    int64_t bytes = sizeof(Wire);
-    for (const int size : hosts) {
-      bytes += host_bytes(size);
+  explicit Ranks(int size) {
+    const auto board_bytes = static_cast<int64_t>(SumBoard::bytes(size));
+    memory_ = torch::zeros({board_bytes + size * kArenaBytes}, torch::kByte);
+    auto* board = static_cast<std::byte*>(memory_.data_ptr());
+    for (int rank = 0; rank < size; ++rank) {
+      arenas_.push_back(board + board_bytes + rank * kArenaBytes);
     }
-    memory_ = torch::zeros({bytes}, torch::kByte);
-    auto* at = static_cast<std::byte*>(memory_.data_ptr());
-    auto& wire = *reinterpret_cast<Wire*>(at);
-    at += sizeof(Wire);
-    for (size_t host = 0; host < hosts.size(); ++host) {
-      add_host(at, hosts, static_cast<int>(host), wire);
-      at += host_bytes(hosts[host]);
+    for (int rank = 0; rank < size; ++rank) {
+      protocols_.emplace_back(SumBoard(board), arenas_, rank);
     }
   }
 
@@ -134,37 +75,6 @@ class Ranks {
   }
 
  private:
-  static int64_t board_bytes(int size) {
-    return static_cast<int64_t>(SumBoard::bytes(size));
-  }
-  static int64_t host_bytes(int size) {
-    return board_bytes(size) + size * kArenaBytes;
-  }
-
-  void add_host(std::byte* at,
-                const std::vector<int>& hosts,
-                int host,
-                Wire& wire) {
-    const int size = hosts[static_cast<size_t>(host)];
-    std::vector<std::byte*> arenas;
-    for (int rank = 0; rank < size; ++rank) {
-      arenas.push_back(at + board_bytes(size) + rank * kArenaBytes);
-    }
-    for (int rank = 0; rank < size; ++rank) {
-      OtherHosts others;
-      if (hosts.size() > 1) {
-        others.slices = *std::min_element(hosts.begin(), hosts.end());
-        others.all_reduce = [&slice = wire.slices[rank],
-                             count = static_cast<int>(hosts.size()),
-                             host](const torch::Tensor& tensor) {
-          return c10::make_intrusive<WireWork>(slice, count, host, tensor);
-        };
-      }
-      protocols_.emplace_back(SumBoard(at), arenas, rank, others);
-    }
-    arenas_.insert(arenas_.end(), arenas.begin(), arenas.end());
-  }
-
   torch::Tensor memory_;
   std::vector<std::byte*> arenas_;  // by rank
   std::vector<SumProtocol> protocols_;
@@ -184,11 +94,10 @@ float value_of(int rank, int sum) {
   return static_cast<float>((rank + 1) * (sum + 10));
 }
 
-/// A training: a rank writes, starts a sum or a copy of rank 1's tensor, and at
-/// the end checks the result and overwrites the memory at once, as a program
-/// does with its gradients.
+/// A training: a rank writes, starts a sum, and at the end checks the result
+/// and overwrites the memory at once, as a program does with its gradients.
 struct Training {
-  enum class What { start, copy, finish };
+  enum class What { start, finish };
   struct Step {
     What what;
     int sum;
@@ -205,8 +114,8 @@ class Explorer {
   };
 
  public:
-  Explorer(const std::vector<int>& hosts, Training training)
-      : ranks_(hosts),
+  Explorer(int size, Training training)
+      : ranks_(size),
         training_(std::move(training)),
         at_(static_cast<size_t>(ranks_.size()), 0) {}
 
@@ -217,7 +126,7 @@ class Explorer {
   }
 
  private:
-  enum class Kind { program, sum, cross, take };
+  enum class Kind { program, sum, take };
   struct Move {
     int rank;
     Kind kind;
@@ -230,8 +139,7 @@ class Explorer {
     const auto here = save();
     std::vector<Move> moves;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      for (const auto kind :
-           {Kind::program, Kind::sum, Kind::cross, Kind::take}) {
+      for (const auto kind : {Kind::program, Kind::sum, Kind::take}) {
         if (make({rank, kind})) {
           moves.push_back({rank, kind});
           explore();
@@ -251,7 +159,6 @@ class Explorer {
     auto& protocol = ranks_[move.rank];
     return move.kind == Kind::program ? step(move.rank)
            : move.kind == Kind::sum   ? protocol.sum()
-           : move.kind == Kind::cross ? protocol.cross()
                                       : protocol.take();
   }
 
@@ -293,12 +200,6 @@ class Explorer {
   torch::Tensor tensor(int rank, int sum) {
     return ranks_.tensor(rank, offset_of(sum), kNumel);
   }
-  bool is_copy(int sum) const {
-    const auto& steps = training_.steps;
-    return std::any_of(steps.begin(), steps.end(), [sum](const auto& step) {
-      return step.sum == sum && step.what == Training::What::copy;
-    });
-  }
   uint64_t offset_of(int sum) const {
     return static_cast<uint64_t>(sum % training_.memories) * 256;
   }
@@ -313,19 +214,14 @@ class Explorer {
     if (what == Training::What::start) {
       tensor(rank, sum).fill_(value_of(rank, sum));
       ranks_[rank].start(place_of(offset_of(sum), kNumel));
-    } else if (what == Training::What::copy) {
-      tensor(rank, sum).fill_(value_of(rank, sum));
-      ranks_[rank].start_copy(
-          place_of(offset_of(sum), kNumel), 1, tensor(rank, sum));
     } else {
       if (!ranks_[rank].is_done(static_cast<SumNumber>(sum + 1))) {
         return false;
       }
       float expected = 0;
       for (int other = 0; other < ranks_.size(); ++other) {
-        expected += is_copy(sum) ? 0 : value_of(other, sum);
+        expected += value_of(other, sum);
       }
-      expected += is_copy(sum) ? value_of(1, sum) : 0;
       TORCH_CHECK(tensor(rank, sum).eq(expected).all().item<bool>(),
                   "rank ",
                   rank,
@@ -345,8 +241,7 @@ class Explorer {
 
 TEST_CASE("no order of steps gives a rank a wrong sum") {
   using What = Training::What;
-  const std::vector<int> hosts = GENERATE(
-      std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1});
+  const int size = GENERATE(2, 3);
   const auto training = GENERATE(
       // one bucket, whose memory is used again
       Training{{{What::start, 0},
@@ -362,14 +257,6 @@ TEST_CASE("no order of steps gives a rank a wrong sum") {
                 {What::start, 2},
                 {What::finish, 2}},
                2},
-      // copies between sums
-      Training{{{What::copy, 0},
-                {What::start, 1},
-                {What::finish, 0},
-                {What::copy, 2},
-                {What::finish, 1},
-                {What::finish, 2}},
-               2},
       // a bucket starts again while others are in progress
       Training{{{What::start, 0},
                 {What::start, 1},
@@ -380,12 +267,7 @@ TEST_CASE("no order of steps gives a rank a wrong sum") {
                 {What::finish, 2},
                 {What::finish, 3}},
                3});
-  if (hosts.size() > 1 &&
-      (training.steps[0].what == What::copy || training.memories > 2)) {
-    return;  // hosts copy over Gloo; three memories have 37,465 states, a
-             // minute
-  }
-  Explorer explorer(hosts, training);
+  Explorer explorer(size, training);
   const size_t states = explorer.run();
   INFO(states << " states");
   CHECK(states > 25);
@@ -419,30 +301,6 @@ TEST_CASE("a sum has the bits of a sum in the order of the ranks") {
   }
 }
 
-TEST_CASE("a tensor of one rank is copied, from shared memory alone") {
-  Ranks ranks(3);
-  std::vector<torch::Tensor> tensors;
-  for (int rank = 0; rank < 3; ++rank) {
-    tensors.push_back(torch::full({10}, rank, torch::kInt));
-  }
-  auto place = place_of(0, 10, torch::kInt);
-  place.is_shared = 0;
-  auto shared = place;
-  shared.is_shared = 1;
-  ranks.tensor(2, 0, 10, torch::kInt).fill_(2);
-  for (int rank = 0; rank < 3; ++rank) {
-    const auto& mine = tensors[static_cast<size_t>(rank)];
-    ranks[rank].start_copy(rank == 2 ? shared : place, 2, mine);
-    ranks[rank].start_copy(rank == 2 ? place : shared, 2, mine.clone());
-  }
-  ranks.advance_all();
-  for (int rank = 0; rank < 3; ++rank) {
-    CHECK(tensors[static_cast<size_t>(rank)].eq(2).all().item<bool>());
-    CHECK_FALSE(ranks[rank].take_refusal(1).is_elsewhere);
-    CHECK(ranks[rank].take_refusal(2).is_elsewhere);
-  }
-}
-
 TEST_CASE("a rank may bring memory at another place") {
   Ranks ranks(2);
   ranks.tensor(0, 0, 20).fill_(1);
@@ -456,14 +314,27 @@ TEST_CASE("a rank may bring memory at another place") {
 
 // --- refusals ---
 
-TEST_CASE("all ranks learn that a tensor is elsewhere or does not fit") {
+TEST_CASE("all ranks learn that a tensor is elsewhere") {
   Ranks ranks(3);
   ranks.tensor(0, 0, 10).fill_(1);
   auto third = place_of(0, 10);
-  std::string mismatch;
-  SECTION("elsewhere") {
-    third.is_shared = 0;
+  third.is_shared = 0;
+  ranks[0].start(place_of(0, 10));
+  ranks[1].start(place_of(0, 10));
+  ranks[2].start(third);
+  ranks.advance_all();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(ranks[rank].is_done(1));
+    CHECK(ranks[rank].take_refusal(1));
+    CHECK_FALSE(ranks[rank].take_refusal(1));  // once
   }
+  CHECK(ranks.tensor(0, 0, 10).eq(1).all().item<bool>());
+}
+
+TEST_CASE("all ranks learn that a tensor does not fit") {
+  Ranks ranks(3);
+  auto third = place_of(0, 10);
+  std::string mismatch;
   SECTION("another size") {
     third.numel = 9;
     mismatch =
@@ -477,53 +348,8 @@ TEST_CASE("all ranks learn that a tensor is elsewhere or does not fit") {
   ranks[0].start(place_of(0, 10));
   ranks[1].start(place_of(0, 10));
   ranks[2].start(third);
-  ranks.advance_all();
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(ranks[rank].is_done(1));
-    const auto refusal = ranks[rank].take_refusal(1);
-    CHECK(refusal.is_elsewhere == mismatch.empty());
-    CHECK(refusal.mismatch == mismatch);
-    CHECK(ranks[rank].take_refusal(1).mismatch == "");  // once
-  }
-  CHECK(ranks.tensor(0, 0, 10).eq(1).all().item<bool>());
-}
-
-TEST_CASE("all ranks learn that a tensor of another host is elsewhere") {
-  const std::vector<int> hosts =
-      GENERATE(std::vector<int>{2, 2}, std::vector<int>{1, 3});
-  Ranks ranks(hosts);
-  for (int rank = 0; rank < 4; ++rank) {
-    auto place = place_of(0, 40);
-    ranks.tensor(rank, 0, 40).fill_(rank + 1);
-    ranks.tensor(rank, 256, 40).fill_(rank + 1);
-    place.is_shared = rank == 3 ? 0 : 1;
-    ranks[rank].start(place);
-    ranks[rank].start(place_of(256, 40));
-  }
-  ranks.advance_all();
-  for (int rank = 0; rank < 4; ++rank) {
-    CAPTURE(rank);
-    CHECK(ranks[rank].is_done(2));
-    CHECK(ranks[rank].take_refusal(1).is_elsewhere);
-    CHECK_FALSE(ranks[rank].take_refusal(2).is_elsewhere);
-    CHECK(ranks.tensor(rank, 0, 40).eq(rank + 1).all().item<bool>());
-    CHECK(ranks.tensor(rank, 256, 40).eq(10).all().item<bool>());
-  }
-}
-
-TEST_CASE("after a mismatch on a host nothing is sent to others") {
-  Ranks ranks(std::vector<int>{2, 2});
-  for (int rank = 0; rank < 4; ++rank) {
-    ranks[rank].start(place_of(0, rank == 1 ? 30 : 40));
-    ranks[rank].start(place_of(256, 40));
-  }
-  ranks.advance_all();
-  for (const int rank : {0, 1}) {
-    CHECK_THAT(ranks[rank].take_refusal(1).mismatch,
-               Contains("rank 1 of this host brings 30 elements"));
-  }
-  for (const int rank : {2, 3}) {
-    CHECK_FALSE(ranks[rank].is_done(1));
+    CHECK_THROWS_WITH(ranks[rank].advance(), Contains(mismatch));
   }
 }
 

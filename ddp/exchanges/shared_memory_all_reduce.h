@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp {
+
+namespace detail {
+class SharedSums;
+}
+
+/// An `AllReduce` that sums dense gradients of CPU ranks in memory that all
+/// ranks map. The default exchange of `DistributedDataParallel` over a group of
+/// the job, with Gloo. The ranks have to be on one host: one kernel, one user,
+/// one namespace of processes and one of the network. The gradients of ranks on
+/// several hosts, on GPUs, sparse ones, and those of ranks that cannot map
+/// memory are summed by the group's all-reduce. So are those of all ranks after
+/// ProcessGroupOptions::shared_memory(false) or with the variable
+/// DDP_SHARED_MEMORY=0 on any rank. For 3 or more ranks the two ways differ in
+/// the last bits of a sum.
+///
+/// `.grad` lies in that memory, which a forked child does not have. The memory
+/// may outlive this object. A rank sums its part of a bucket in `start` and
+/// `finish` alone, so a rank that does not call them holds up the others. If a
+/// rank fails between `start` and `finish`, all ranks fail in this sum or the
+/// next one.
+///
+/// Example: the default's sum for an exchange that wraps another one.
+/// @code
+///   auto group = ddp::process_group();
+///   auto mean = std::make_shared<ddp::WeightedMean>(
+///       std::make_shared<ddp::SharedMemoryAllReduce>(group), group);
+/// @endcode
+class SharedMemoryAllReduce : public AllReduce {
+ public:
+  /// Maps the memory. Collective over the group.
+  /// @throws c10::Error as `AllReduce`, or if a rank has left.
+  explicit SharedMemoryAllReduce(c10::intrusive_ptr<c10d::Backend> group,
+                                 const AllReduceOptions& options = {});
+
+  /// Returns memory that the ranks share, if there is some.
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
+
+ protected:
+  c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload) override;
+
+ private:
+  std::shared_ptr<detail::SharedSums> sums_;  // null: no shared memory
+  std::shared_ptr<const void> stop_at_end_;   // of the group
+  /// Whether a bucket has asked for memory. All ranks construct their buckets
+  /// at the same time.
+  bool has_buckets_ = false;
+};
+
+}  // namespace ddp
