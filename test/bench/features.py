@@ -6,7 +6,7 @@ in steps.py.
 
 import argparse
 
-from steps import GPU_STEPS, MODELS, STEPS, Ranks, measure, rank_count
+from steps import CHAINS, GPU_STEPS, MODELS, STEPS, Ranks, measure, rank_count
 from tables import format_ratio, format_time, print_table
 
 TITLES = {
@@ -44,7 +44,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--model", choices=CHAINS, action="append")
     parser.add_argument("--feature", choices=TITLES, action="append",
                         help="default: all")
     parser.add_argument("--gpu", action="store_true",
@@ -54,7 +54,8 @@ def main():
     features = arguments.feature or TITLES
     arms = ["ours", *features, *(WITHOUT[feature] for feature in features
                                  if feature in WITHOUT)]
-    for model in arguments.model or (GPU_STEPS if arguments.gpu else STEPS):
+    steps = GPU_STEPS if arguments.gpu else STEPS
+    for model in arguments.model or [name for name in steps if name in CHAINS]:
         ranks = Ranks([f"{arguments.build}/bench_steps", model], count,
                       gpu=arguments.gpu)
         report(model, count, measure(

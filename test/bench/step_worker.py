@@ -10,20 +10,53 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-# Layers, width and batch size of each workload of arms.h.
-WORKLOADS = {"mlp": (8, 1024, 32), "mlp256": (8, 1024, 256),
-             "wide": (8, 4096, 4096), "small": (500, 16, 32)}
+# Layers, width and batch size of each chain of arms.h.
+CHAINS = {"mlp": (8, 1024, 32), "mlp256": (8, 1024, 256),
+          "wide": (8, 4096, 4096), "small": (500, 16, 32)}
+
+
+def chain(layers, width, batch):
+    """Returns a network, its input and its target."""
+    net = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+    for layer in net:
+        nn.init.eye_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return net, torch.ones(batch, width), torch.zeros(batch, width)
+
+
+def norm(before, after, kernel, stride=1):
+    return (nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False),
+            nn.BatchNorm2d(after))
+
+
+class Block(nn.Module):
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.layers = nn.Sequential(*norm(before, after, 3, stride),
+                                    nn.ReLU(inplace=True), *norm(after, after, 3))
+        self.shortcut = (nn.Sequential() if stride == 1
+                         else nn.Sequential(*norm(before, after, 1, stride)))
+
+    def forward(self, x):
+        return torch.relu_(self.layers(x) + self.shortcut(x))
+
+
+def resnet():
+    """The same for ResNet-18."""
+    widths = [64, 64, 128, 256, 512]
+    stages = [layer for before, after in zip(widths, widths[1:]) for layer in (
+        Block(before, after, after // before), Block(after, after, 1))]
+    net = nn.Sequential(*norm(3, 64, 3), nn.ReLU(inplace=True), *stages,
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return net, torch.rand(32, 3, 32, 32), torch.zeros(32, 10)
 
 
 class Arm:
-    def __init__(self, name, device, layers, width, batch):
-        net = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
-        for layer in net:
-            nn.init.eye_(layer.weight)
-            nn.init.zeros_(layer.bias)
+    def __init__(self, name, device, workload):
+        net, data, target = (resnet() if workload == "resnet"
+                             else chain(*CHAINS[workload]))
         net.to(device)
-        self.data = torch.ones(batch, width, device=device)
-        self.target = torch.zeros(batch, width, device=device)
+        self.data, self.target = data.to(device), target.to(device)
         self.optimizer = torch.optim.SGD(net.parameters(), 1e-6)
         self.model = net if name == "python_plain" else DistributedDataParallel(
             net, gradient_as_bucket_view=name == "python_view")
@@ -51,7 +84,7 @@ def main(workload):
     for line in sys.stdin:
         name, steps = line.split()
         if name not in arms:
-            arms[name] = Arm(name, device, *WORKLOADS[workload])
+            arms[name] = Arm(name, device, workload)
         arm = arms[name]
         meet()
         start = time.monotonic()

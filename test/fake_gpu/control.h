@@ -20,8 +20,8 @@ struct Counts {
   uint64_t blocking_copies = 0;  // also counted as copies
 
   uint64_t event_records = 0;
-  uint64_t event_queries = 0;
-  uint64_t event_waits = 0;  // waits of a stream for an event
+  uint64_t event_queries = 0;  // by threads that record events
+  uint64_t event_waits = 0;    // waits of a stream for an event
 
   uint64_t kernels = 0;    // launches
   uint64_t operators = 0;  // operators that ran LibTorch's CPU code

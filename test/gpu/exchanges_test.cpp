@@ -63,9 +63,7 @@ class Streams {
  public:
   static constexpr int64_t kCount = 4;
 
-  Streams(const NcclRank& rank,
-          std::shared_ptr<Exchange> exchange,
-          Options options = {})
+  Streams(const NcclRank& rank, std::shared_ptr<Exchange> exchange)
       : rank_(rank),
         caller_(c10::cuda::getStreamFromPool(false, rank.device.index())) {
     for (int64_t i = 0; i < kCount; ++i) {
@@ -82,7 +80,8 @@ class Streams {
     }
     reducer_ = std::make_unique<Reducer>(named_,
                                          rank.group,
-                                         options.exchange(std::move(exchange))
+                                         Options()
+                                             .exchange(std::move(exchange))
                                              .first_bucket_cap_mb(1e-4)
                                              .bucket_cap_mb(1e-4));
   }
@@ -99,12 +98,11 @@ class Streams {
   const std::vector<Tensor>& parameters() const { return parameters_; }
   CUDAStream caller() const { return caller_; }
 
-  /// Runs a pass in which the gradient of parameter i is factors[i]. The first
-  /// `skipped` parameters get no gradient.
-  void pass(const std::vector<Tensor>& factors, int64_t skipped = 0) {
+  /// Runs a pass in which the gradient of parameter i is factors[i].
+  void pass(const std::vector<Tensor>& factors) {
     const c10::StreamGuard guard(caller_.unwrap());
     std::vector<Tensor> losses;
-    for (int64_t i = skipped; i < kCount; ++i) {
+    for (int64_t i = 0; i < kCount; ++i) {
       wait_for(streams_[i], caller_);  // waits for changes of the parameters
       const c10::StreamGuard side(streams_[i].unwrap());
       parameters_[i].mutable_grad() = Tensor();
@@ -306,42 +304,6 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
                      patterns_times(2 * way.factor),
                      c10::str(way.name, ", gradient"));
   });
-}
-
-// Rank 1 freezes a parameter and ends after one pass. Rank 0 waits for the GPU
-// after that only. The status of the pass has memory of its own here: a code's
-// buckets have no room for it.
-TEST_CASE("a rank that ends keeps the status until others have received it",
-          "[gpu]") {
-  if (!has_gpus(2)) {
-    return;
-  }
-  const bool finds_unused = GENERATE(false, true);
-  INFO(any_schedule());
-  std::string error;
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    auto streams = std::make_unique<Streams>(
-        rank,
-        coded(rank, /*is_narrow=*/true),
-        Options().find_unused_parameters(finds_unused));
-    streams->parameters()[0].requires_grad_(rank.rank == 0);
-    streams->pass(patterns_times(1), /*skipped=*/rank.rank);
-    if (rank.rank == 1) {
-      streams.reset();
-    }
-    rank.meet();
-    if (rank.rank == 0) {
-      torch::cuda::synchronize(rank.device.index());
-      try {
-        streams->pass(patterns_times(1));
-      } catch (const c10::Error& thrown) {
-        error = thrown.what_without_backtrace();
-      }
-    }
-  });
-  CHECK_THAT(error,
-             Catch::Contains("missed a gradient") &&
-                 !Catch::Contains("another model's"));
 }
 
 // 97 elements and 7 of padding, in memory with the values of the previous pass.

@@ -162,7 +162,7 @@ TEST_CASE("a missing gradient on a GPU", "[gpu]") {
   Reducer reducer({{"used", used}, {"other", other}}, process_group());
   auto loss = used.sum();
   CHECK_THROWS_WITH(loss.backward(),
-                    Catch::Contains("got none: on rank 0: other;"));
+                    Catch::Contains("got none on rank 0: other;"));
 }
 
 TEST_CASE("DistributedDataParallel trains on a GPU as the module does",

@@ -148,13 +148,11 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(wrapped.allocations == 0);
   CHECK(wrapped.pinned_allocations == 0);
   CHECK(wrapped.host_synchronizes() == 0);
-  // Per pass: a copy of this rank's status to the device, a copy of its used
-  // map, and a copy of all ranks' status to the host.
+  // Per pass: a copy of this rank's vote and of its used map.
   CHECK(wrapped.copies_on_device == passes + used_maps);
-  CHECK(wrapped.copies_to_host == passes);
-  CHECK(copies(wrapped) == wrapped.copies_on_device + wrapped.copies_to_host);
-  CHECK(wrapped.event_records ==
-        3 * wrapped.all_reduces + wrapped.copies_to_host);
+  CHECK(copies(wrapped) == wrapped.copies_on_device);
+  CHECK(wrapped.event_records == 3 * wrapped.all_reduces);
+  CHECK(wrapped.event_queries == 0);
 }
 
 /// A module under c10d::Reducer, used as in PyTorch's DDP. Its bucket views do
@@ -223,6 +221,7 @@ TEST_CASE("a step asks no more of the GPU than c10d::Reducer's",
   CHECK(ours.kernels <= theirs.kernels);
   CHECK(copies(ours) <= copies(theirs));
   CHECK(ours.event_records <= theirs.event_records);
+  CHECK(ours.event_queries <= theirs.event_queries);
   CHECK(ours.event_waits <= theirs.event_waits);
   CHECK(ours.host_synchronizes() <= theirs.host_synchronizes());
   CHECK(ours.allocations <= theirs.allocations);

@@ -150,7 +150,7 @@ struct PairImpl : torch::nn::Module {
 TORCH_MODULE(Pair);
 
 void train_pair(Log& log) {
-  Trained<Pair> trained(Pair(), Options().find_unused_on_demand(true));
+  Trained<Pair> trained(Pair(), Options().find_unused_parameters(true));
   for (int64_t step = 0; step < 4; ++step) {
     trained.optimizer.zero_grad();
     const auto [left, right] = trained.model->forward(inputs(step));
@@ -221,10 +221,6 @@ const std::vector<Case> kCases{
     {"unused",
      [](Log& log) {
        train_branches(log, Options().find_unused_parameters(true));
-     }},
-    {"unused_on_demand",
-     [](Log& log) {
-       train_branches(log, Options().find_unused_on_demand(true));
      }},
     {"static_graph", train_fixed},
     {"a_pass_for_each_output", train_pair},

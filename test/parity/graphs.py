@@ -142,8 +142,6 @@ def train_deep(log, *parts):
 CASES = {
     "unused": train_branches,
     "static_graph": train_fixed,
-    # PyTorch does not have this option; the expected result is the same.
-    "unused_on_demand": train_branches,
     "a_pass_for_each_output": train_pair,
     "nested_before_the_outputs": train_nested,
     "checkpoint_none": lambda log: train_deep(log, False, False, False),

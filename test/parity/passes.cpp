@@ -116,13 +116,16 @@ void train_against(Log& log, Thaw thaw) {
 
 // Passes on rank 0 alone ----------------------------------------------------
 
-/// Runs a pass that bypasses the wrapper, then computes slopes in three ways.
+/// Runs a pass of this rank alone, then computes slopes in three ways.
 void look_on_rank_0(Model& trained, int64_t step, Log& log) {
   if (ddp::rank() != 0) {
     return;
   }
   trained.model->eval();
-  trained.net->forward(others(step)).sum().backward();
+  {
+    const ddp::NoSyncGuard no_sync(*trained.model);
+    trained.net->forward(others(step)).sum().backward();
+  }
   log.note("gradient of this rank", trained.net->first->weight.grad());
   const auto x = others(step).requires_grad_();
   const auto slopes =
@@ -278,7 +281,6 @@ const std::vector<Case> kCases{
     {"penalty_in_the_loss", penalty_in_the_loss},
     {"penalty_with_a_pass", penalty_with_a_pass},
     {"penalty_after_the_loss", penalty_after_the_loss},
-    {"penalty_without_a_bias", penalty_without_a_bias},
     {"frozen_critic",
      [](Log& log) { train_against(log, Thaw::after_backward); }},
     {"critic_thawed_before_backward",
@@ -301,6 +303,8 @@ const std::vector<Case> kCases{
     {"no_sync_after_a_forward", no_sync_after_a_forward},
     {"join", [](Log& log) { join(log, true); }},
     {"join_by_live_ranks", [](Log& log) { join(log, false); }},
+    // Last: the failed pass ends the job.
+    {"penalty_without_a_bias", penalty_without_a_bias},
 };
 
 }  // namespace passes_side
