@@ -59,7 +59,7 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(
     c10::intrusive_ptr<c10d::Backend> group, const AllReduceOptions& options)
     : AllReduce(std::move(group), options) {
   auto& ranks = this->group();
-  if (ranks.getBackendName() == "nccl" || ranks.getSize() == 1) {
+  if (ranks.getBackendName() == "nccl") {
     return;
   }
   auto memory = detail::share_memory(
@@ -100,6 +100,13 @@ at::Tensor SharedMemoryAllReduce::allocate(int64_t numel,
                   " gradients, but the kernel gave none; the ranks sum them "
                   "over Gloo. Give the job more memory");
   return AllReduce::allocate(numel, options);
+}
+
+void SharedMemoryAllReduce::abandon() noexcept {
+  AllReduce::abandon();
+  if (sums_) {
+    sums_->stop();
+  }
 }
 
 c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(

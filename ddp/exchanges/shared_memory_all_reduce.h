@@ -41,6 +41,8 @@ class SharedMemoryAllReduce : public AllReduce {
 
   /// Returns memory that the ranks share, if there is some.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
+  /// Ends the other ranks' waits for this rank.
+  void abandon() noexcept override;
 
  protected:
   c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload) override;

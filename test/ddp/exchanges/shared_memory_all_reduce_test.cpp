@@ -56,6 +56,19 @@ TEST_CASE("a wait over the program's own group ends at its time-out",
   });
 }
 
+TEST_CASE("a rank that abandons a pass ends the waits of the others",
+          "[exchange][shared]") {
+  test::run_ranks(2, [](const Group& group) {
+    Bucket bucket(group);
+    bucket.start();
+    if (group->getRank() == 1) {
+      bucket.exchange.abandon();
+    } else {
+      expect_in(bucket.try_finish(), "rank 1 of the group has left or stopped");
+    }
+  });
+}
+
 TEST_CASE("a sum counts as a collective of the job's group",
           "[exchange][shared]") {
   const auto errors = test::try_host_ranks(3, [](const Group& group) {
