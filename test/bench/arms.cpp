@@ -154,6 +154,7 @@ Workload workload(const std::string& name) {
       {"wide", {.layers = 8, .width = 4096, .batch = 4096}},
       {"small", {.layers = 500, .width = 16}},
       {"resnet", {.model = Model::resnet}},
+      {"resnet8", {.model = Model::resnet, .batch = 8}},
       {"transformer",
        {.model = Model::transformer, .layers = 6, .width = 256, .batch = 16}}};
   const auto found = all.find(name);

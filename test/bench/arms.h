@@ -24,8 +24,9 @@ struct Workload {
 
 /// Returns the workload "mlp" (8 x Linear(1024), 34 MB of gradients), "mlp256"
 /// (the same with a batch of 256), "wide" (8 x Linear(4096), 537 MB, batch
-/// 4096), "small" (500 x Linear(16), 1,000 parameters), "resnet" (45 MB) or
-/// "transformer" (6 layers, 19 MB), on the CPU.
+/// 4096), "small" (500 x Linear(16), 1,000 parameters), "resnet" (45 MB, with
+/// buffers), "resnet8" (the same with a batch of 8) or "transformer" (6 layers,
+/// 19 MB), on the CPU.
 /// @throws c10::Error for another name.
 Workload workload(const std::string& name);
 

@@ -45,8 +45,8 @@ double run(ddp::bench::Arm& arm, int64_t steps) {
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 4) {
-    std::cerr << "usage: bench_steps mlp|mlp256|wide|small|resnet|transformer "
-                 "[ARM STEPS]\n";
+    std::cerr << "usage: bench_steps mlp|mlp256|wide|small|resnet|resnet8|"
+                 "transformer [ARM STEPS]\n";
     return 2;
   }
   ddp::init_process_group();

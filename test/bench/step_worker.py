@@ -42,18 +42,18 @@ class Block(nn.Module):
 
 
 def resnet():
-    """The same for ResNet-18."""
+    """The same for ResNet-18 and a batch of 8."""
     widths = [64, 64, 128, 256, 512]
     stages = [layer for before, after in zip(widths, widths[1:]) for layer in (
         Block(before, after, after // before), Block(after, after, 1))]
     net = nn.Sequential(*norm(3, 64, 3), nn.ReLU(inplace=True), *stages,
                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-    return net, torch.rand(32, 3, 32, 32), torch.zeros(32, 10)
+    return net, torch.rand(8, 3, 32, 32), torch.zeros(8, 10)
 
 
 class Arm:
     def __init__(self, name, device, workload):
-        net, data, target = (resnet() if workload == "resnet"
+        net, data, target = (resnet() if workload == "resnet8"
                              else chain(*CHAINS[workload]))
         net.to(device)
         self.data, self.target = data.to(device), target.to(device)

@@ -60,18 +60,18 @@ PYTHON_OF = {"ours": "python", "ours_view": "python_view",
 # Arms that also exist in an earlier build.
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 # Steps per block: about half a second.
-STEPS = {"mlp": 8, "small": 20, "resnet": 1}
+STEPS = {"mlp": 8, "small": 20, "resnet8": 1}
 # On a GPU; also a multiple of the steps of accumulate4 and average8 of features.py.
-GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24, "resnet": 40}
+GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24, "resnet8": 40}
 GPU_ARMS = ["plain", "ours", "all_reduce", "all_reduce_view", "c10d", "plain_fused",
             "all_reduce_fused"]
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
           "mlp256": "8 x Linear(1024), batch 256",
           "wide": "8 x Linear(4096), batch 4096",
           "small": "1,000 parameters: 500 x Linear(16), batch 32",
-          "resnet": "ResNet-18 on 32 x 32 images, batch 32, with buffers"}
+          "resnet8": "ResNet-18 on 32 x 32 images, batch 8, with buffers"}
 # Without buffers, for the features, whose networks are built of the same layers.
-CHAINS = [model for model in MODELS if model != "resnet"]
+CHAINS = [model for model in MODELS if model != "resnet8"]
 
 
 class Ranks:
