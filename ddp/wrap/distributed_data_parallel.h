@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/record_function.h>
@@ -89,13 +90,22 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   std::shared_ptr<M> module_;
 };
 
+template <typename M>
+class DistributedDataParallel;
+
 namespace detail {
 
-/// @tparam M  a module type or its holder type.
-template <typename M, typename Module = typename ContainedModule<M>::type>
+template <typename Module>
 using WrapperHolder = torch::nn::ModuleHolder<
     AnyForward<DistributedDataParallelImpl<Module>,
                typename ForwardSignature<Module>::type>>;
+
+/// The base of `DistributedDataParallel<M>`: for a holder type `M`
+/// (`TORCH_MODULE`) the wrapper of its module type.
+template <typename M, typename Module = typename ContainedModule<M>::type>
+using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
+                                       WrapperHolder<Module>,
+                                       DistributedDataParallel<Module>>;
 
 }  // namespace detail
 
@@ -106,11 +116,16 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
 /// copies rank 0's parameters and buffers to all ranks. It accepts a module
-/// holder or a `std::shared_ptr` to a module of any type with any `forward`. As
-/// types, `DistributedDataParallel<Net>` and `DistributedDataParallel<NetImpl>`
-/// both wrap a `Net`. Construct the optimizer with `model->parameters()`. A
-/// world of one needs no special case: the wrapper then has no cost. Only an
-/// exchange that the program gives runs in a world of one, too.
+/// holder or a `std::shared_ptr` to a module of any type with any `forward`.
+/// Construct the optimizer with `model->parameters()`. A world of one needs no
+/// special case: the wrapper then has no cost. Only an exchange that the
+/// program gives runs in a world of one, too.
+///
+/// The type: `DistributedDataParallel model(net)` is a
+/// `DistributedDataParallel<Net>` for a holder `Net net`, and a
+/// `DistributedDataParallel<NetImpl>` for a `std::shared_ptr<NetImpl>`. The
+/// first is derived from the second, so a function that takes a
+/// `DistributedDataParallel<NetImpl>&` accepts both.
 ///
 /// The mean over ranks equals the mean over the whole batch if the loss is a
 /// mean over the rank's batch and all ranks use the same batch size. Without
@@ -173,8 +188,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///
 /// Source: torch.nn.parallel.DistributedDataParallel.
 template <typename M>
-class DistributedDataParallel : public detail::WrapperHolder<M> {
-  using Holder = detail::WrapperHolder<M>;
+class DistributedDataParallel : public detail::WrapperBase<M> {
+  using Holder = detail::WrapperBase<M>;
 
  public:
   /// The class behind this holder.
@@ -201,13 +216,11 @@ class DistributedDataParallel : public detail::WrapperHolder<M> {
 };
 
 /// @cond
-template <typename M>
-DistributedDataParallel(const torch::nn::ModuleHolder<M>&)
-    -> DistributedDataParallel<M>;
-template <typename M>
-DistributedDataParallel(const torch::nn::ModuleHolder<M>&,
-                        const DistributedDataParallelOptions&)
-    -> DistributedDataParallel<M>;
+template <typename Net, typename = typename Net::ContainedType>
+DistributedDataParallel(const Net&) -> DistributedDataParallel<Net>;
+template <typename Net, typename = typename Net::ContainedType>
+DistributedDataParallel(const Net&, const DistributedDataParallelOptions&)
+    -> DistributedDataParallel<Net>;
 template <typename M>
 DistributedDataParallel(std::shared_ptr<M>) -> DistributedDataParallel<M>;
 template <typename M>

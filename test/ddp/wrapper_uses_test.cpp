@@ -233,6 +233,32 @@ struct Trainer {
   DistributedDataParallel<Coder> model{nullptr};
 };
 
+Tensor of_holder(DistributedDataParallel<Coder>& model, const Tensor& x) {
+  return model(x);
+}
+Tensor of_module(DistributedDataParallel<CoderImpl>& model, const Tensor& x) {
+  return model->forward(x);
+}
+
+TEST_CASE("a wrapper fits functions that name the holder or the module",
+          "[ddp][containers]") {
+  const auto group = c10::make_intrusive<FakeBackend>(1);
+  const Coder net;
+  DistributedDataParallel deduced(net, over(group));
+  static_assert(
+      std::is_same_v<decltype(deduced), DistributedDataParallel<Coder>>);
+  expect(of_holder(deduced, number(2)), 2);
+  expect(of_module(deduced, number(2)), 2);
+  DistributedDataParallel shared(net.ptr(), over(group));
+  static_assert(
+      std::is_same_v<decltype(shared), DistributedDataParallel<CoderImpl>>);
+  expect(of_module(shared, number(2)), 2);
+  const DistributedDataParallel<CoderImpl> copy = deduced;
+  CHECK(copy.ptr() == deduced.ptr());
+  auto same = deduced;
+  CHECK(same.ptr() == deduced.ptr());
+}
+
 TEST_CASE("a wrapper's type may name the holder", "[ddp][containers]") {
   static_assert(std::is_same_v<
                 decltype(DistributedDataParallel<Coder>(nullptr)->module()),
