@@ -24,7 +24,9 @@ StateDict state_dict(const torch::nn::Module& module);
 /// Options of `load_state_dict`.
 struct LoadStateDictOptions {
   /// If false, names that only one side has are ignored and returned, for
-  /// example for a net that continues with another head.
+  /// example for a net with a new head. As in PyTorch, a tensor of both sides
+  /// with another shape is an error all the same: for a head of the same name
+  /// and another size, `erase` its tensors from the `StateDict` first.
   TORCH_ARG(bool, strict) = true;
 };
 

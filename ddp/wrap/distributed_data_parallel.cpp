@@ -14,6 +14,7 @@
 #include "ddp/job/sibling_group.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/tensors/renormed_embedding.h"
 #include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
 #include "ddp/wrap/detail/default_exchange.h"
@@ -51,6 +52,19 @@ std::vector<SyncBatchNormImpl*> norms_of(const torch::nn::Module& module) {
     }
   }
   return norms;
+}
+
+std::string max_norm_problem(const torch::nn::Module& module,
+                             const std::set<std::string>& ignored) {
+  const auto name = detail::renormed_embedding(module, ignored);
+  return name.empty()
+             ? ""
+             : "Expected embeddings without max_norm, because a forward "
+               "renormalises the rows of its own rank alone, but got " +
+                   name +
+                   " with it; leave max_norm out, and call "
+                   "weight.renorm_(2, 0, max_norm) under a NoGradGuard after "
+                   "each step of the optimizer";
 }
 
 template <typename T>
@@ -132,7 +146,8 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
                                  device_,
                                  found,
                                  compared_options(options_.exchange()),
-                                 options_.init_sync());
+                                 options_.init_sync(),
+                                 max_norm_problem(module, ignored_));
   }
   share_group(group_of_norms(options_.process_group()));
   if (group_) {

@@ -138,6 +138,10 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 /// their devices in the same way. The GPUs of a model-parallel module compute
 /// on their default streams.
 ///
+/// A forward must not change parameters: each rank would change its own. An
+/// Embedding or EmbeddingBag with max_norm does, and is an error with several
+/// ranks unless its weight is ignored.
+///
 /// @throws c10::Error on every rank if names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
 ///   differ between ranks, or if options differ that must be equal; the message

@@ -157,6 +157,9 @@ void compute(DataParallelState& state,
   state.threads.run(replicas_of(parts), [&](size_t replica) {
     call.run(part_of[replica], (*state.replicas)[replica]);
   });
+  if (parts.size() > 1) {
+    state.replicas->check_nothing_registered();
+  }
 }
 
 torch::Tensor aggregated(DataParallelState& state,

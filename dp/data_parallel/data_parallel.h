@@ -204,7 +204,11 @@ class DataParallelImpl : public DataParallelBase {
 /// before, all clones are recreated. All other members of a replica keep the
 /// values from the time of the clone (see `remake_replicas()`). Changes that a
 /// clone's forward makes to parameters and buffers are lost; changes to other
-/// members stay in that clone. However, an object that a clone shares with its
+/// members stay in that clone. A forward that registers submodules, parameters
+/// or buffers (a layer made at its first use) throws c10::Error, because each
+/// replica has made its own; and a module with an Embedding or EmbeddingBag
+/// with max_norm throws, because a row is renormalised only where it is looked
+/// up. However, an object that a clone shares with its
 /// module (an object behind a pointer, or a tensor that is not registered) is
 /// shared by all replicas, and their threads use it concurrently: do not modify
 /// it in `forward`, or guard it with a lock. The module needs a `clone()`

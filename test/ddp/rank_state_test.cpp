@@ -1,5 +1,7 @@
 // Parameters and buffers of a wrapped module that each rank keeps for itself.
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
@@ -183,6 +185,29 @@ TEST_CASE("ranks that ignore different tensors are refused",
                Contains("parameter 1 is own.weight on rank 0, but buffer "
                         "shared.seen on rank 2"));
   }
+}
+
+TEST_CASE("an embedding with max_norm is refused on all ranks",
+          "[ddp][ignored][errors]") {
+  const int size = GENERATE(1, 2);
+  const auto wrap = [](const Group& group, const Names& ignored) {
+    torch::nn::Sequential net(
+        torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).max_norm(1)),
+        torch::nn::Linear(2, 1));
+    DistributedDataParallel model(
+        net,
+        Options().process_group(group).params_and_buffers_to_ignore(ignored));
+    model(torch::tensor({1L})).sum().backward();
+  };
+  for (const auto& error :
+       try_ranks(size, [&](const Group& group) { wrap(group, {}); })) {
+    if (size == 1) {
+      CHECK(error == "");
+    } else {
+      CHECK_THAT(error, Contains("0.weight with it; leave max_norm out"));
+    }
+  }
+  run_ranks(size, [&](const Group& group) { wrap(group, {"0.weight"}); });
 }
 
 TEST_CASE("buffers of every dtype are rank 0's", "[ddp]") {

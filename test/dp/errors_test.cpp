@@ -3,6 +3,8 @@
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
@@ -240,6 +242,23 @@ TEST_CASE("a replica given twice", "[dp]") {
              }),
              Catch::Contains("but weight is that of the module or of another "
                              "replica; make each anew"));
+}
+
+TEST_CASE("embeddings with max_norm", "[dp]") {
+  const auto rows = torch::tensor({0L, 1L, 2L, 3L});
+  const auto wrap = [](int replicas) {
+    return DataParallel(torch::nn::Sequential(torch::nn::Embedding(
+                            torch::nn::EmbeddingOptions(4, 2).max_norm(1))),
+                        on_cpus(replicas));
+  };
+  CHECK_THROWS_WITH(wrap(2),
+                    Catch::Contains("0.weight with it; leave max_norm out"));
+  CHECK_NOTHROW(wrap(1)->forward(rows));
+  CHECK_THROWS_WITH(
+      DataParallel(torch::nn::EmbeddingBag(
+                       torch::nn::EmbeddingBagOptions(4, 2).max_norm(1)),
+                   on_cpus(2)),
+      Catch::Contains("but got weight with it"));
 }
 
 TEST_CASE("sparse buffers", "[dp]") {

@@ -78,6 +78,29 @@ struct PairImpl : torch::nn::Cloneable<PairImpl> {
   torch::nn::Linear a{nullptr}, b{nullptr};
 };
 
+/// Makes its layer at its first use.
+struct LateImpl : torch::nn::Cloneable<LateImpl> {
+  void reset() override {}
+  Tensor forward(const Tensor& x) {
+    if (layer.is_empty()) {
+      layer = register_module("layer", torch::nn::Linear(3, 2));
+    }
+    return layer(x);
+  }
+  torch::nn::Linear layer{nullptr};
+};
+
+TEST_CASE("a layer that a forward makes is an error at once", "[dp]") {
+  const auto x = torch::ones({4, 3});
+  DataParallel model(std::make_shared<LateImpl>(), on_cpus(2));
+  CHECK_THROWS_WITH(
+      model->forward(x),
+      Catch::Contains("that registers nothing, but it has added"));
+  // One row is computed by the module alone.
+  DataParallel one_row(std::make_shared<LateImpl>(), on_cpus(2));
+  CHECK_NOTHROW(one_row->forward(x.narrow(0, 0, 1)));
+}
+
 TEST_CASE("submodules that are tied and untied", "[dp]") {
   const auto net = std::make_shared<PairImpl>();
   DataParallel model(net, on_cpus(3));

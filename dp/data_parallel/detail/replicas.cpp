@@ -6,6 +6,7 @@
 #include <torch/utils.h>
 
 #include "ddp/tensors/alias_without_view.h"
+#include "ddp/tensors/renormed_embedding.h"
 #include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {
@@ -63,6 +64,15 @@ void Replicas::make(const ModuleState& state) {
   if (devices_.size() < 2) {
     return;
   }
+  const auto renormed = ddp::detail::renormed_embedding(*module_);
+  TORCH_CHECK(renormed.empty(),
+              "Expected embeddings without max_norm in a module on several "
+              "devices, because a forward renormalises rows in its own "
+              "replica, but got ",
+              renormed,
+              " with it; leave max_norm out, and call "
+              "weight.renorm_(2, 0, max_norm) under a NoGradGuard after each "
+              "step of the optimizer");
   auto layout = lay_out(state, devices_.front());
   path_.reset();
   copies_.clear();
@@ -130,6 +140,18 @@ void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
   for (const auto* copy : copies) {
     path_->connect(*copy, copies_);
   }
+}
+
+void Replicas::check_nothing_registered() const {
+  const auto state = read_state(module_);
+  TORCH_CHECK(state.modules == layout_.modules &&
+                  state.tensors.size() == layout_.slot_of.size(),
+              "Expected a forward of ",
+              module_->name(),
+              " that registers nothing, but it has added or replaced "
+              "submodules, parameters or buffers, which each replica has made "
+              "with values of its own; make them in the constructor, or call "
+              "the module itself once before it is wrapped");
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> Replicas::modules() const {

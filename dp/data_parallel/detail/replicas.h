@@ -24,14 +24,19 @@ class Replicas {
   /// Updates replicas from the module for one forward: values of parameters and
   /// buffers, training modes, and gradient paths. Recreates all copies if the
   /// module has other submodules or tensors than before.
-  /// @throws c10::Error within a scope that casts the module's parameters, and
-  ///   as the constructor.
+  /// @throws c10::Error as the constructor.
   void refresh(const std::vector<size_t>& members);
 
   /// Recreates all copies. The old copies are destroyed first, so that both
   /// sets need not fit into memory. After an error the next `refresh` tries
   /// again.
   void remake();
+
+  /// Checks, after a forward on several replicas, that it has registered no
+  /// submodules, parameters or buffers: each replica would have made its own,
+  /// with other values.
+  /// @throws c10::Error if it has.
+  void check_nothing_registered() const;
 
   torch::nn::Module& operator[](size_t replica);
 
