@@ -39,10 +39,14 @@ std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters) {
 
 void average_over_ranks(c10d::Backend& group,
                         const std::vector<at::Tensor>& tensors,
-                        const std::string& what) {
+                        const std::string& what,
+                        int64_t message_bytes) {
   const c10::NoGradGuard no_grad;
   for (const auto& alike : by_dtype_and_device(tensors)) {
-    average_flat(group, alike, what);
+    for (const auto& chunk :
+         torch::utils::take_tensors(alike, message_bytes, false)) {
+      average_flat(group, chunk.tensors, what);
+    }
   }
 }
 

@@ -170,6 +170,12 @@ c10::Device local_device();
 /// The process group of all ranks. The object wraps the backend and tracks
 /// departed ranks. Its name, collectives and options are those of the backend,
 /// but its C++ type is not.
+///
+/// Messages (`send`, `recv`) over NCCL run in one order with the group's
+/// collectives, also with the all-reduces of a `DistributedDataParallel`, and
+/// must be called in the same order by both ranks: a rank that sends after it
+/// has started an all-reduce, to a rank that receives before its own, waits
+/// until the time-out. Give messages a group of their own (`new_group`).
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Backend> process_group();
 

@@ -19,7 +19,9 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/switch_exchange.h"
+#include "ddp/job/average_parameters.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/join.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
@@ -142,6 +144,34 @@ TEST_CASE("post-local SGD averages gradients, then parameters",
                   step,
                   weight);
     }
+  });
+}
+
+/// Records the largest all-reduce.
+class LargestMessage : public detail::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Work allreduce(Tensors& tensors,
+                 const c10d::AllreduceOptions& options) override {
+    largest = std::max<size_t>(largest, tensors[0].nbytes());
+    return ForwardingBackend::allreduce(tensors, options);
+  }
+  size_t largest = 0;
+};
+
+TEST_CASE("an average copies a part of the model at a time", "[averager]") {
+  run_ranks(2, [](const Group& real) {
+    const auto group = c10::make_intrusive<LargestMessage>(real);
+    std::vector<torch::Tensor> tensors;
+    for (const int64_t size : {10, 10, 10, 10, 40, 10}) {
+      tensors.push_back(torch::full({size}, real->getRank() * 2.0));
+    }
+    detail::average_over_ranks(*group, tensors, "average", /*bytes=*/100);
+    for (const auto& tensor : tensors) {
+      TORCH_CHECK(tensor.eq(1).all().item<bool>(), tensor);
+    }
+    // The tensor that reaches the limit is the message's last.
+    TORCH_CHECK(group->largest == 40 + 160, group->largest);
   });
 }
 
