@@ -205,10 +205,6 @@ class Exchange {
   /// @throws c10::Error if the state does not fit.
   virtual void load_state(std::map<std::string, at::Tensor> state);
 
-  /// Returns the exchanges that this exchange forwards calls to. The reducer of
-  /// this exchange owns them too, and no other reducer may use them.
-  virtual std::vector<Exchange*> inner_exchanges() const { return {}; }
-
  private:
   friend class detail::ExchangeClaim;
   std::atomic<bool> is_claimed_{false};  // by a reducer

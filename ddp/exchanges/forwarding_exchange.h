@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "ddp/exchanges/exchange.h"
 
@@ -32,7 +31,8 @@ namespace ddp {
 /// @endcode
 class ForwardingExchange : public Exchange {
  public:
-  /// @param inner  receives the calls.
+  /// @param inner  receives the calls. No other exchange and no model may use
+  ///   it, because it keeps state between steps; this is not checked.
   /// @param what   the purpose of `inner` in the error message: "the
   ///   gradients".
   /// @throws c10::Error if `inner` is null.
@@ -51,9 +51,6 @@ class ForwardingExchange : public Exchange {
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
   void load_state(std::map<std::string, at::Tensor> state) override;
-  std::vector<Exchange*> inner_exchanges() const override {
-    return {inner_.get()};
-  }
 
  protected:
   /// Returns the inner exchange.

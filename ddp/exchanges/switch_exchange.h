@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "ddp/exchanges/exchange.h"
 
@@ -56,9 +55,6 @@ class SwitchExchange : public Exchange {
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
   void load_state(std::map<std::string, at::Tensor> state) override;
-  std::vector<Exchange*> inner_exchanges() const override {
-    return {first_.get(), later_.get()};
-  }
 
   /// Returns the number of reduced passes that `first` will still exchange.
   int64_t passes_left() const { return passes_; }

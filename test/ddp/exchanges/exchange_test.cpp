@@ -7,7 +7,6 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -362,29 +361,6 @@ TEST_CASE("an exchange without a process group is refused",
       std::make_shared<AllReduce>(c10::make_intrusive<FakeBackend>(1));
   CHECK_THROWS_WITH(DistributedDataParallel(net, Options().exchange(exchange)),
                     Contains("call ddp::init_process_group()"));
-}
-
-TEST_CASE("an exchange within others serves one model at a time",
-          "[exchange][errors]") {
-  const auto group = c10::make_intrusive<FakeBackend>(2);
-  const auto one = leaf(1);
-  const auto two = leaf(1);
-  const auto inner = std::make_shared<AllReduce>(group);
-  const auto claim = [&](const at::Tensor& param) {
-    return Reducer(
-        {{"param", param}},
-        group,
-        Options().exchange(std::make_shared<CheckFinite>(inner, group)));
-  };
-  {
-    const auto first = claim(one);
-    CHECK_THROWS_WITH(claim(two), Contains("one that another model"));
-    CHECK_THROWS_WITH(
-        Reducer({{"param", two}}, group, Options().exchange(inner)),
-        Contains("one that another model"));
-  }
-  claim(two);
-  Reducer({{"param", two}}, group, Options().exchange(inner));
 }
 
 TEST_CASE("what an exchange does not take is said at once",
