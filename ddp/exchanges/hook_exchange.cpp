@@ -21,8 +21,12 @@ constexpr std::chrono::milliseconds kPollInterval{100};
 template <typename Action>
 void wait_for_hook(const std::string& what, const Action& action) {
   try {
-    const detail::RankWaitScope waits(what);
-    action();
+    if (is_initialized()) {
+      const detail::GroupWaitScope waits(*process_group(), what);
+      action();
+    } else {
+      action();
+    }
   } catch (...) {
     const auto why =
         detail::first_line(detail::text_of(std::current_exception()));

@@ -114,11 +114,17 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
   if (!has_buckets_ || !payload.is_cpu() || payload.is_sparse()) {
     return AllReduce::start_sum(payload);
   }
-  if (auto* job = detail::monitored_backend_of(group())) {
-    job->count_collective(payload.device());
+  auto* job = detail::monitored_backend_of(group());
+  if (job != nullptr) {
+    job->before_sum(payload.device());
   }
   try {
-    return c10::make_intrusive<SharedWork>(sums_, group(), payload);
+    c10::intrusive_ptr<c10d::Work> work =
+        c10::make_intrusive<SharedWork>(sums_, group(), payload);
+    if (job != nullptr) {
+      job->after_sum(payload, work);
+    }
+    return work;
   } catch (const std::exception& error) {
     // The start of a sum goes on with the earlier ones, which may fail.
     detail::fail_collective(

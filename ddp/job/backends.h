@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/job/monitored_store.h"
+#include "ddp/job/detail/connect_on_thread.h"
 
 namespace ddp::detail {
 
@@ -40,8 +40,7 @@ struct BackendSpec {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 
 /// Returns true if a collective that this rank has started may not have
-/// completed. Only Gloo can report completion; always true for other backends.
-/// Thread-safe.
+/// completed. For Gloo; always true for other backends. Thread-safe.
 bool may_be_working(c10d::Backend& backend);
 
 /// Connection of one GPU of this rank with one GPU of each other rank.

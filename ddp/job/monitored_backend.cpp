@@ -6,8 +6,8 @@
 
 #include "ddp/base/background_task.h"
 #include "ddp/base/job_files/progress_file.h"
+#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/wait.h"
 
@@ -15,6 +15,8 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kGoPatience{1'000};
+/// NCCL's work that lasts longer counts as work in progress.
+constexpr std::chrono::milliseconds kIdlePatience{1'000};
 constexpr std::chrono::milliseconds kAbortPatience{10'000};
 
 using Shared = c10::intrusive_ptr<c10d::Backend>;
@@ -90,49 +92,92 @@ std::shared_ptr<const AveragedPass> MonitoredBackend::begin_pass(
   return running;
 }
 
-std::optional<Departure> MonitoredBackend::missing_for(uint64_t number) const {
-  if (record_->departures() == 0) {
-    return std::nullopt;
-  }
-  const auto first = record_->first_departure(members_.ranks);
-  if (first && misses_collective(*first, members_.name, number)) {
-    return first;
-  }
-  for (const int rank : members_.ranks) {
-    const auto departure = record_->departure_of(rank);
-    if (departure && misses_collective(*departure, members_.name, number)) {
-      return departure;
-    }
-  }
-  return std::nullopt;
+bool MonitoredBackend::has_open_pass() {
+  const std::lock_guard lock(pass_mutex_);
+  return !pass_.expired();
 }
 
 std::optional<Departure> MonitoredBackend::departed_member() const {
-  const uint64_t number = started_;
-  return number == 0 ? std::nullopt : missing_for(number);
+  return record_->departures() == 0 ? std::nullopt
+                                    : record_->first_departure(members_.ranks);
 }
 
-std::optional<Departure> MonitoredBackend::behind() const {
-  for (const int rank : members_.ranks) {
-    const auto departure = record_->departure_of(rank);
-    if (departure && started_more(*departure, members_.name, started_)) {
-      return departure;
+void MonitoredBackend::begin_wait(const c10d::Work* work,
+                                  const std::string& what) {
+  const std::lock_guard lock(activity_mutex_);
+  uint64_t number = started_;
+  for (uint64_t back = 0; work != nullptr && back < starts_.size(); ++back) {
+    if (back < started_ &&
+        starts_[(started_ - back) % starts_.size()].work == work) {
+      number = started_ - back;
+      break;
     }
   }
-  return std::nullopt;
+  waits_.push_back({number,
+                    "",
+                    what,
+                    std::chrono::steady_clock::now(),
+                    std::this_thread::get_id()});
 }
 
-bool MonitoredBackend::has_failed_member() const {
-  return std::any_of(
-      members_.ranks.begin(), members_.ranks.end(), [this](int rank) {
-        const auto departure = record_->departure_of(rank);
-        return departure && departure->how != Departure::How::destroyed;
+void MonitoredBackend::end_wait() {
+  const std::lock_guard lock(activity_mutex_);
+  const auto last =
+      std::find_if(waits_.rbegin(), waits_.rend(), [](const auto& wait) {
+        return wait.thread == std::this_thread::get_id();
       });
+  if (last != waits_.rend()) {
+    waits_.erase(std::next(last).base());
+  }
+}
+
+GroupActivity MonitoredBackend::progress() const {
+  const std::lock_guard lock(activity_mutex_);
+  GroupActivity activity{started_, last_thread_, waits_};
+  for (auto& wait : activity.waits) {
+    wait.call = call_of(wait.number);
+    if (wait.what.find("gradient") != std::string::npos) {
+      wait.what += " in backward pass " + std::to_string(record_->passes());
+    }
+  }
+  return activity;
+}
+
+/// The caller holds the mutex.
+std::string MonitoredBackend::call_of(uint64_t number) const {
+  const auto& start = starts_[number % starts_.size()];
+  if (number == 0 || number + starts_.size() <= started_) {
+    return "";
+  }
+  return start.numel == 0
+             ? start.name
+             : std::string(start.name) + " of " + std::to_string(start.numel) +
+                   " " + c10::toString(start.dtype);
 }
 
 bool MonitoredBackend::may_be_working() {
+  {
+    const std::lock_guard lock(activity_mutex_);
+    if (!waits_.empty()) {
+      return true;
+    }
+  }
+  const auto backend = open_backend();
+  if (!backend || name_ != "nccl") {
+    return backend && detail::may_be_working(*backend);
+  }
+  BackgroundTask task;
+  task.start([backend] { backend->waitForPendingWorks(); });
+  try {
+    return !task.finish(kIdlePatience);
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+std::string MonitoredBackend::abort_reason() const {
   const std::lock_guard lock(mutex_);
-  return is_open() && detail::may_be_working(inner());
+  return abort_reason_;
 }
 
 c10::intrusive_ptr<c10d::Backend> MonitoredBackend::open_backend() const {
@@ -147,7 +192,11 @@ bool MonitoredBackend::has_failed() const {
 
 std::string MonitoredBackend::failure(const std::string& what) const {
   const bool is_ours = state_ == State::aborted;
-  const auto departure = record_->wait_for_departure(
+  if (const auto reason = abort_reason(); !reason.empty()) {
+    return "rank " + std::to_string(getRank()) + ": " + what +
+           " failed: " + reason;
+  }
+  const auto departure = record_->first_departure(
       members_.ranks, is_ours ? std::chrono::milliseconds(0) : kNewsPatience);
   if (departure) {
     return error_of(what, *departure);
@@ -185,7 +234,7 @@ void MonitoredBackend::connect(c10::Device device) {
     return;
   }
   connect_gpu({shared(), device, connect_timeout_, [this] {
-                 const auto left = record_->first_departure(members_.ranks);
+                 const auto left = departed_member();
                  return left ? describe(*left, record_->passes()) : "";
                }});
   const std::lock_guard lock(connected_mutex_);
@@ -222,9 +271,7 @@ c10d::Backend& MonitoredBackend::for_collective(
       progress->wait_on_device();
     }
   }
-  // A refused collective counts, too: the departure report of this rank has the
-  // count, so a rank that left early sees that it missed a collective.
-  if (const auto departure = missing_for(++started_)) {
+  if (const auto departure = departed_member()) {
     fail("a collective", *departure);
   }
   return backend;
@@ -238,8 +285,21 @@ c10d::Backend& MonitoredBackend::for_message() {
   return inner();
 }
 
-void MonitoredBackend::not_started() {
-  --started_;
+void MonitoredBackend::has_started(const Collective& collective,
+                                   const Work& work) {
+  int64_t numel = 0;
+  for (const auto& tensor : collective.sized) {
+    numel += tensor.numel();
+  }
+  const std::lock_guard lock(activity_mutex_);
+  const uint64_t number = ++started_;
+  starts_[number % starts_.size()] = {
+      work.get(),
+      collective.name,
+      numel,
+      collective.sized.empty() ? c10::ScalarType::Undefined
+                               : collective.sized.front().scalar_type()};
+  last_thread_ = std::this_thread::get_id();
 }
 
 std::shared_ptr<const void> MonitoredBackend::at_end(
@@ -274,12 +334,17 @@ MonitoredBackend::Work MonitoredBackend::barrier(
 }
 
 void MonitoredBackend::abort() {
+  abort_because("");
+}
+
+void MonitoredBackend::abort_because(const std::string& why) {
   c10::intrusive_ptr<c10d::Backend> backend;
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::open) {
       return;
     }
+    abort_reason_ = why;
     state_ = State::aborted;
     backend = shared();
   }
@@ -300,34 +365,37 @@ void MonitoredBackend::wait_until_idle() {
 }
 
 void MonitoredBackend::close(End end) noexcept {
-  c10::intrusive_ptr<c10d::Backend> backend;
-  bool finishes = false;
   try {
     if (end == End::finish) {
       wait_until_idle();
     }
-    State before = State::closed;
-    {
-      const std::lock_guard lock(mutex_);
-      before = state_.exchange(State::closed);
-      if (before == State::closed) {
-        return;
-      }
-      backend = release();
+  } catch (const std::exception& error) {
+    TORCH_WARN("rank ", getRank(), " could not end a group: ", error.what());
+    end = End::abort;
+  }
+  c10::intrusive_ptr<c10d::Backend> backend;
+  State before = State::closed;
+  {
+    const std::lock_guard lock(mutex_);
+    before = state_.exchange(State::closed);
+    if (before == State::closed) {
+      return;
     }
-    call_end_actions();
-    finishes = before == State::open && end == End::finish;
-    if (finishes) {
+    backend = release();
+  }
+  call_end_actions();
+  try {
+    if (before == State::open && end == End::finish) {
       backend->shutdown();
-    } else if (before == State::open) {
+      return;
+    }
+    if (before == State::open) {
       abort_on_thread(backend, kAbortPatience);
     }
   } catch (const std::exception& error) {
     TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
   }
-  if (!finishes) {
-    release_on_thread(std::move(backend));
-  }
+  release_on_thread(std::move(backend));
 }
 
 void MonitoredBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -356,8 +424,7 @@ void abort_and_announce(c10d::Backend& group, const std::string& why) {
   auto* job = monitored_backend_of(group);
   // A departed rank may be waiting in ddp::destroy_process_group(); the report
   // reaches it, too.
-  if (job != nullptr && job->is_open() &&
-      !job->record()->wait_for_failure(std::chrono::milliseconds(0))) {
+  if (job != nullptr && job->is_open() && !job->record()->first_failure()) {
     report_fatal_error(why);
     job->close(MonitoredBackend::End::abort);
     job->record()->mark_told();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/job/detail/peer_state.h"
+#include "ddp/job/detail/wait_judge.h"
 
 namespace ddp::detail {
 
@@ -21,8 +23,9 @@ inline constexpr const char* kWorldGroup = "world";
 
 /// The ranks of a group of the job.
 struct GroupMembers {
-  std::string name;        ///< one word, the same on all members
+  std::string name;        ///< the same on all members
   std::vector<int> ranks;  ///< world rank of each group rank
+  std::string ranges = member_ranges(ranks);
 };
 
 /// A backward pass whose gradients a reducer averages over a group.
@@ -32,11 +35,27 @@ struct AveragedPass {
   int graph_task = -1;  ///< autograd's id; -1 for a pass without gradients
 };
 
-/// A group of the job: a backend that knows which ranks have left. It counts
-/// the collectives that this rank starts. A collective that a departed rank
-/// will never join throws at once. With a bound device (`setBoundDeviceId`),
-/// tensors on a device that was not connected are refused, because NCCL would
-/// wait for ranks without limit.
+/// A wait of one thread for a collective of a group.
+struct GroupWait {
+  uint64_t number = 0;  ///< of the collective
+  std::string call;     ///< "allreduce of 64 Float"
+  std::string what;     ///< "all-reduce of gradient bucket 1"
+  std::chrono::steady_clock::time_point since;
+  std::thread::id thread;
+};
+
+/// What this rank does in a group.
+struct GroupActivity {
+  uint64_t started = 0;         ///< number of the last collective started
+  std::thread::id last_thread;  ///< that has started it
+  std::vector<GroupWait> waits;
+};
+
+/// A group of the job: a backend that knows which ranks have left. It numbers
+/// the collectives that this rank starts, and knows which of them a thread
+/// waits for. A collective of a group that a rank has left throws at once. With
+/// a bound device (`setBoundDeviceId`), tensors on a device that was not
+/// connected are refused, because NCCL would wait for ranks without limit.
 ///
 /// A model may keep the group longer than the job exists: `close` releases the
 /// inner backend with its connections and its store.
@@ -68,17 +87,17 @@ class MonitoredBackend : public ForwardingBackend {
   ///   of two passes would be paired across ranks in a random order.
   std::shared_ptr<const AveragedPass> begin_pass(const AveragedPass& pass);
 
-  /// Returns a departed member without which the last started collective cannot
-  /// complete, or std::nullopt.
+  /// Returns true if a pass of `begin_pass` has not ended.
+  bool has_open_pass();
+
+  /// Returns the first member that has left the job, or std::nullopt.
   std::optional<Departure> departed_member() const;
 
-  /// Returns a departed member that had started more collectives than this
-  /// rank, or std::nullopt.
-  std::optional<Departure> behind() const;
-
-  /// Returns true if a member has left in any way other than by a call; its
-  /// part of the last collectives may be missing.
-  bool has_failed_member() const;
+  /// Records that this thread waits for a collective, until `end_wait`.
+  /// @param work  of the collective; null: the last one that has started.
+  void begin_wait(const c10d::Work* work, const std::string& what);
+  void end_wait();
+  GroupActivity progress() const;
 
   /// Connects the GPU `device` of this rank with the other members' GPUs, in
   /// addition to the bound device, for a module on several GPUs. Collective:
@@ -91,11 +110,15 @@ class MonitoredBackend : public ForwardingBackend {
   bool is_connected(c10::Device device) const;
 
   bool is_open() const { return state_ == State::open; }
-  /// Returns true if a started collective may not have completed.
+  bool is_closed() const { return state_ == State::closed; }
+  /// Returns true if a started collective may not have completed, or if a
+  /// thread waits for one. Over NCCL this takes up to a second.
   bool may_be_working();
   /// Returns true if LibTorch has aborted the open group after an error that
   /// NCCL found. Always false over Gloo.
   bool has_failed() const;
+  /// The error that `abort_because` got, or "".
+  std::string abort_reason() const;
   /// Returns one line: `what` failed because the group was aborted, and why.
   std::string failure(const std::string& what) const;
   /// @throws c10::Error with the line of `failure` if the group was aborted, by
@@ -114,9 +137,13 @@ class MonitoredBackend : public ForwardingBackend {
   /// Waits until queued GPU work has completed or the group was aborted.
   void wait_until_idle();
 
-  /// Counts a collective of this group that the backend does not execute.
+  /// To be called before and after the start of a sum of this group that the
+  /// backend does not execute.
   /// @throws c10::Error as a collective does.
-  void count_collective(c10::Device device) { for_collective(device); }
+  void before_sum(c10::Device device) { for_collective(device); }
+  void after_sum(const at::Tensor& tensor, const Work& work) {
+    has_started({"allreduce", tensor.device(), tensor}, work);
+  }
   /// Calls `action`, which does not throw, when this group is aborted or
   /// closed, for waits outside of the backend. Destroy the result to prevent
   /// the call.
@@ -132,6 +159,9 @@ class MonitoredBackend : public ForwardingBackend {
   /// Ends blocked collectives; further collectives throw. Waits at most one
   /// second, because NCCL's abort may take as long as a collective.
   void abort() override;
+  /// As `abort`, with the error for waits that this ends; "" if a rank has left
+  /// or the program has decided so.
+  void abort_because(const std::string& why);
   /// Closes this group before the job is left. Collective.
   void shutdown() override;
   /// For NCCL, uses the bound device if the options name none.
@@ -140,14 +170,22 @@ class MonitoredBackend : public ForwardingBackend {
  protected:
   c10d::Backend& for_collective(
       const std::optional<c10::Device>& device) override;
-  void not_started() override;
+  void has_started(const Collective& collective, const Work& work) override;
   c10d::Backend& for_message() override;
 
  private:
   enum class State { open, aborted, closed };
 
-  std::optional<Departure> missing_for(uint64_t number) const;
+  /// The start of a collective.
+  struct Start {
+    const c10d::Work* work = nullptr;
+    const char* name = "";
+    int64_t numel = 0;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+  };
+
   void call_end_actions();
+  std::string call_of(uint64_t number) const;
   /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;
 
@@ -162,6 +200,11 @@ class MonitoredBackend : public ForwardingBackend {
   mutable std::mutex connected_mutex_;
   std::vector<c10::Device> connected_;  // besides the bound device
   mutable std::mutex mutex_;            // guards the end of the backend
+  std::string abort_reason_;            // guarded by mutex_
+  mutable std::mutex activity_mutex_;   // guards the following
+  std::array<Start, 256> starts_;       // the last ones, by number
+  std::thread::id last_thread_;         // that has started a collective
+  std::vector<GroupWait> waits_;
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
   std::mutex actions_mutex_;

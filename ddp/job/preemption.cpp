@@ -1,6 +1,7 @@
 #include "ddp/job/preemption.h"
 
 #include "ddp/base/job_files/stop_file.h"
+#include "ddp/job/announce.h"
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/process_group.h"
 
@@ -15,6 +16,7 @@ bool stop_requested() {
   const auto record = detail::peer_state_of(*process_group());
   if (is_told) {
     record->stop_vote().say();
+    detail::request_stop();
   }
   return record->stop_vote().is_agreed();
 }

@@ -5,23 +5,24 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <set>
-#include <thread>
+#include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/base/gpu_checks.h"
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/base/net/tcp.h"
+#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/detail/job.h"
+#include "ddp/job/detail/lock_within.h"
 #include "ddp/job/detail/uncaught.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/interface_hint.h"
-#include "ddp/job/leave_barrier.h"
-#include "ddp/job/meeting.h"
+#include "ddp/job/rendezvous.h"
 #include "ddp/job/sibling_group.h"
 #include "ddp/job/trace_file.h"
 #include "ddp/job/wants_shared_memory.h"
@@ -35,6 +36,22 @@ using detail::Job;
 Job*& job() {
   static Job* instance = nullptr;
   return instance;
+}
+
+/// Held while the job is replaced, and by functions that any thread may call at
+/// any time.
+std::mutex& job_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+/// Calls `use` with the job if there is one. Used in terminate handlers, too.
+template <class Use>
+void with_job(const Use& use) {
+  const auto lock = detail::lock_within_a_second(job_mutex());
+  if (lock && job() != nullptr) {
+    use(*job());
+  }
 }
 
 /// Registers after LibTorch's first group has registered its own exit
@@ -129,19 +146,18 @@ detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
   }
 }
 
-void meet(const ProcessGroupOptions& options, Job& job) {
-  const auto& env = job.env;
-  const auto mine = arrive(options, job);
-  detail::MonitoredStore store("meeting", job.store, job.joins_in_vain);
-  const auto arrivals = detail::exchange_arrivals(
-      store, env.rank, env.world_size, mine, options.connect_timeout());
-  const std::string problem = detail::arrivals_problem(arrivals);
-  if (!problem.empty()) {
-    // The host of the store waits until all ranks have read the reason.
-    detail::store_barrier(
-        *job.store, "refused", env.world_size, detail::kLeaveTimeout);
-    TORCH_CHECK(false, problem);
-  }
+/// Returns the limit, or a year if it is longer: the longest duration would
+/// overflow where it is added to the time of the day.
+std::chrono::milliseconds checked_limit(std::chrono::milliseconds limit,
+                                        const char* name) {
+  TORCH_CHECK(limit.count() > 0,
+              "Expected ProcessGroupOptions::",
+              name,
+              " to be positive, but got ",
+              limit.count(),
+              " ms");
+  return std::min<std::chrono::milliseconds>(limit,
+                                             std::chrono::hours(24 * 365));
 }
 
 std::vector<int> all_ranks(int world_size) {
@@ -150,21 +166,18 @@ std::vector<int> all_ranks(int world_size) {
   return ranks;
 }
 
-void join(const ProcessGroupOptions& options,
-          Job& job,
-          const std::string& ends_file) {
-  job.joins_in_vain = detail::join_vain_check(job, ends_file);
-  job.store = detail::keys_of_job(
-      options.store()
-          ? options.store()
-          : detail::open_store(
-                job.env, options.connect_timeout(), job.joins_in_vain),
-      job.env,
-      variable(env::kRunId, "none"));
-  // Now with the store.
-  job.joins_in_vain = detail::join_vain_check(job, ends_file);
-  meet(options, job);
-  detail::start_peer_monitor(job);
+void join(const ProcessGroupOptions& options, Job& job) {
+  const auto mine = arrive(options, job);
+  auto store = options.store()
+                   ? options.store()
+                   : detail::open_store(job.env, job.connect_timeout);
+  job.store = detail::meet(
+      c10::make_intrusive<c10d::PrefixStore>(
+          "ddp/" + variable(env::kRunId, "none"), std::move(store)),
+      {job.env.rank, job.env.world_size},
+      mine,
+      job.connect_timeout);
+  detail::open_channel(job);
   detail::set_current_device(job.device);
   job.world = detail::make_group(
       job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
@@ -184,31 +197,11 @@ void print_group(const Job& job) {
   }
 }
 
-/// @throws c10::Error that names the rank that has ended, instead of an error
-///   of the store's connection.
-void explain_failed_join(const Job& job, const std::exception& error) {
-  const auto* of_store = dynamic_cast<const c10::DistError*>(&error);
-  const auto reason = detail::reason_within(
-      of_store ? detail::kReasonPatience : std::chrono::milliseconds(0),
-      job.joins_in_vain);
-  if (!reason.empty() && job.env.rank == 0 && job.env.host_count > 1) {
-    // Ranks on other hosts poll once a second and read the reason from this
-    // rank's store.
-    std::this_thread::sleep_for(detail::kReasonPatience);
-  }
-  TORCH_CHECK(of_store == nullptr || reason.empty(),
-              "Expected all ranks to take part, but ",
-              reason,
-              " (",
-              detail::first_line(error.what()),
-              ")");
-}
-
-std::string leave_while_reporting(std::unique_ptr<Job> job) {
+std::string leave_while_reporting(Job& job) {
   std::string problem;
   {
     const detail::RankWaitScope waits("destroy_process_group");
-    problem = detail::leave(std::move(job));
+    problem = detail::leave(job);
   }
   if (auto* progress = detail::progress_file()) {
     progress->retire();
@@ -231,31 +224,32 @@ void init_process_group(const ProcessGroupOptions& options) {
   const detail::RankWaitScope waits("init_process_group");
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
-  next->timeout = options.timeout();
-  next->connect_timeout = options.connect_timeout();
+  next->timeout = checked_limit(options.timeout(), "timeout");
+  next->connect_timeout =
+      checked_limit(options.connect_timeout(), "connect_timeout");
   next->shares_memory = options.shared_memory();
   detail::allow_connections(next->env.world_size);
-  // If the program numbers its own ranks, the launcher's file does not apply.
-  const std::string ends_file =
-      options.worker_env() ? "" : variable(env::kEndsFile, "");
-  try {
-    join(options, *next, ends_file);
-  } catch (const std::exception& error) {
-    explain_failed_join(*next, error);
-    throw;
+  join(options, *next);
+  {
+    const std::lock_guard lock(job_mutex());
+    job() = next.release();
   }
-  next->joins_in_vain = nullptr;
-  job() = next.release();
   end_threads_at_exit();
   print_group(*job());
 }
 
 void destroy_process_group() {
-  std::unique_ptr<Job> last(std::exchange(job(), nullptr));
-  if (!last) {
+  if (job() == nullptr) {
     return;
   }
-  const std::string problem = leave_while_reporting(std::move(last));
+  // Other threads may announce an error until all is closed.
+  const std::string problem = leave_while_reporting(*job());
+  std::unique_ptr<Job> last;
+  {
+    const std::lock_guard lock(job_mutex());
+    last.reset(std::exchange(job(), nullptr));
+  }
+  last.reset();
   TORCH_CHECK(problem.empty() || std::uncaught_exceptions() > 0, problem);
 }
 
@@ -303,25 +297,19 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
   if (place == ranks.end()) {
     return nullptr;
   }
-  try {
-    return detail::make_group(job, {name, ranks});
-  } catch (const std::exception& error) {
-    TORCH_CHECK(!detail::has_lost_store(job),
-                "Expected the store of the job for a new group, but it has "
-                "ended with rank 0 (",
-                detail::first_line(error.what()),
-                "). Leave by ddp::destroy_process_group() and meet in another "
-                "job, over a store that lives on "
-                "(ddp::ProcessGroupOptions::store)");
-    throw;
-  }
+  TORCH_CHECK(!detail::has_lost_store(job),
+              "Expected the store of the job for a new group, but it has ended "
+              "with rank 0. Leave by ddp::destroy_process_group() and meet in "
+              "another job, over a store that lives on "
+              "(ddp::ProcessGroupOptions::store)");
+  return detail::make_group(job, {name, ranks});
 }
 
 c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
     const c10d::Backend& group, const std::string& purpose) {
   const auto* of = monitored_backend_of(group);
   const auto all = job() != nullptr
-                       ? job()->stuck_groups.groups()
+                       ? job()->groups.all()
                        : std::vector<c10::intrusive_ptr<MonitoredBackend>>();
   const bool is_of_job =
       std::any_of(all.begin(), all.end(), [of](const auto& one) {
@@ -330,42 +318,40 @@ c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
   if (!is_of_job) {
     return nullptr;
   }
-  const auto& [of_name, ranks] = of->members();
-  const auto name = of_name + "." + purpose;
+  const auto name = of->members().name + "." + purpose;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
     return one->members().name == name;
   });
   if (found != all.end()) {
     return *found;
   }
-  auto made = make_group(*job(), {name, ranks});
+  auto made = make_group(*job(), {name, of->members().ranks});
   made->setTimeout(of->timeout());
   return made;
 }
 
 c10::intrusive_ptr<c10d::Store> store() {
-  const Job& job = require_job();
-  return c10::make_intrusive<detail::MonitoredStore>(
-      "user", job.store, detail::vain_check(job.record));
-}
-
-void detail::report_death(int rank) {
-  const Job& job = require_job();
-  try {
-    note_departure(*job.store, rank, job.env.world_size);
-  } catch (const std::exception&) {
-    // The store is gone, and rank 0 with it: no rank waits there.
-  }
+  return c10::make_intrusive<c10d::PrefixStore>("user", require_job().store);
 }
 
 void detail::report_fatal_error(const std::string& text) noexcept {
-  if (const Job* last = job()) {
-    announce_fatal_error(*last, text);
-  }
+  with_job([&](const Job& last) { announce_fatal_error(last, text); });
 }
 
-detail::VainCheck detail::job_vain_check() {
-  return vain_check(require_job().record);
+void detail::report_lost_rank(int rank) {
+  with_job([&](const Job& now) {
+    if (now.channel) {
+      now.channel->report_lost(rank);
+    }
+  });
+}
+
+void detail::request_stop() {
+  with_job([](const Job& now) {
+    if (now.channel) {
+      now.channel->request_stop();
+    }
+  });
 }
 
 bool detail::wants_shared_memory() {

@@ -34,8 +34,9 @@ struct ProcessGroupOptions {
   /// of this thread with both. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
   /// Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
-  /// Time limit of one collective. With Gloo, exceeding it throws c10::Error; a
-  /// Work of a collective of the program throws std::runtime_error.
+  /// Time limit of one collective; milliseconds::max() for none. With Gloo,
+  /// exceeding it throws c10::Error; a Work of a collective of the program
+  /// throws std::runtime_error.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
   /// Time limit for the arrival of all ranks, and for connecting them.
   TORCH_ARG(std::chrono::milliseconds,
@@ -66,11 +67,10 @@ struct ProcessGroupOptions {
 ///
 /// @throws std::invalid_argument if the environment is incomplete or
 ///   contradicts itself; c10::Error if there is a process group already,
-///   MASTER_ADDR does not resolve, the port is in use, or ranks are missing
-///   after `connect_timeout` (the message of the first rank whose time is over
-///   lists them; that rank may end the store under the others). c10::Error on
-///   every rank if the ranks chose different backends, or if one rank names an
-///   unknown backend or has no GPU for NCCL.
+///   MASTER_ADDR does not resolve, the port is in use, rank 0 cannot be
+///   reached, or ranks are missing after `connect_timeout` (rank 0 lists them).
+///   c10::Error on every rank if the ranks chose different backends, or if one
+///   rank names an unknown backend or has no GPU for NCCL.
 ///
 /// Thread contract: one thread at a time calls this function, `new_group` and
 /// `destroy_process_group`. Until this function has returned, other threads
@@ -85,37 +85,40 @@ struct ProcessGroupOptions {
 /// Rank 0 of the next job listens on MASTER_PORT again, so release all stores
 /// returned by `ddp::store()` first.
 ///
-/// Early departures: if a rank stops, returns, throws or is killed while other
-/// ranks still train, their training ends, too. Each of them gets a c10::Error
-/// within ten seconds that names the departed rank, how it left and, if it left
-/// by an uncaught exception or `destroy_process_group`, after how many backward
-/// passes. If a host disappears without closing its connections (power,
-/// network), this takes a minute. No rank waits for the group's time-out, and
-/// an uncaught error ends the process. Exceptions: NCCL sends and receives are
-/// not ended and have their time-out; once rank 0 has left, the ranks hear of
-/// no further departures.
-/// - CPU: the pass that waits for the departed rank throws.
+/// Departures: if a rank throws or its process ends while other ranks still
+/// train, their training ends, too. Each of them gets a c10::Error within ten
+/// seconds that names the departed rank, how it left and, if it left by an
+/// exception, after how many backward passes and its text. If a host disappears
+/// without closing its connections (power, network), this takes a minute. A
+/// collective that all members have completed never gets such an error.
+///
+/// Waits: ranks that wait for each other in different calls (other collectives
+/// or sizes, groups in different orders, a pass more on one rank, one rank in
+/// `destroy_process_group`) get a c10::Error within about ten seconds that
+/// names the ranks and their calls. Seen are the waits of this library; a Work
+/// that the program itself waits for, messages, waits at the store and a wait
+/// of the program for its GPU have the time-out. A rank that computes makes no
+/// wait an error, however long.
+/// - CPU: the call that waits throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for
-///   the GPU is released half a second after the report by aborting the blocked
-///   collectives. Results computed since then are garbage: start again from a
-///   checkpoint. An error that NCCL finds itself (a broken connection, a
-///   collective that took longer than `timeout`) aborts the group, and the next
-///   collective throws. For this purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is set
-///   to 2 in this process, unless it is 0 or 3. With 3, LibTorch's own default,
-///   its watchdog ends the process.
+///   the GPU is released by aborting the blocked collectives. Results computed
+///   since then are garbage: start again from a checkpoint. An error that NCCL
+///   finds itself (a broken connection, a collective that took longer than
+///   `timeout`) aborts the group, and the next collective throws. For this
+///   purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is set to 2 in this process,
+///   unless it is 0 or 3. With 3, LibTorch's own default, its watchdog ends the
+///   process.
 /// - Mechanism: every rank keeps a TCP connection to rank 0, at a port chosen
-///   by the kernel. `destroy_process_group` reports there; any other end of a
-///   process is seen by the closed connection. For an uncaught exception a
-///   terminate handler reports its text and also writes it to the launcher's
-///   error file (see record_errors.h); the previous handler runs next. The
-///   mechanism needs one sleeping thread and adds no cost to a step. If a
-///   firewall closes the port, a warning is printed, and NCCL ranks wait for
-///   the time-out.
-/// - Waits for ranks in this call, in `new_group` and at `store()` end in the
-///   same way. Before the ranks have joined, ddprun reports ended workers;
-///   under another launcher, a rank that ends before it has joined is waited
-///   for until `connect_timeout`.
+///   by the kernel. The end of a process is seen by the closed connection. For
+///   an uncaught exception a terminate handler reports its text and also writes
+///   it to the launcher's error file (see record_errors.h); the previous
+///   handler runs next. A rank reports a wait there that lasts for some
+///   seconds. The mechanism needs one thread that wakes once a second, and adds
+///   no cost to a step. Once rank 0 has left, the ranks hear of nothing
+///   further.
+/// - A rank that fails before all ranks have joined: ddprun and torchrun end
+///   the others; without a launcher they wait for `connect_timeout`.
 ///
 /// With more than one rank, rank 0 prints one line to standard error that names
 /// the backend and its device, unless DDP_QUIET=1 is set.
@@ -130,25 +133,25 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// parameter server has lost. Does nothing without a process group.
 ///
 /// If all ranks have called it, queued GPU work completes first; a collective
-/// may take up to `ProcessGroupOptions::timeout`. If a rank left without
-/// finishing its part of the queued work, dies meanwhile or does not come
-/// within the ten seconds, or if rank 0 has left before, the work is aborted.
-/// The same happens if main() returns or the program calls exit() without this
-/// call.
+/// may take up to `ProcessGroupOptions::timeout`. If a rank dies meanwhile or
+/// does not come within the ten seconds, or if rank 0 has left before, the work
+/// is aborted. The same happens if main() returns or the program calls exit()
+/// without this call.
+///
+/// During stack unwinding, inside a catch handler, and if an exception has left
+/// a backward pass, this rank reports an error to the other ranks instead of
+/// waiting for them.
 ///
 /// Models and groups may outlive this call. Collectives on them throw
 /// c10::Error.
 ///
 /// @throws c10::Error after leaving, if no call has reported the error before:
-///   - another rank left without starting all collectives that this rank has
-///     started; over NCCL a rank whose process ended without this call counts
-///     as such a rank,
-///   - this rank left without starting all collectives that another rank has
-///     started,
+///   - this rank or another one waits for a collective that never completes: a
+///     rank has called this function without starting all collectives of a
+///     group that another rank has started,
+///   - a rank has died while work was queued,
 ///   - NCCL has aborted a group for a broken connection or the time-out, or
-///   - one of the last backward passes on a GPU was wrong: on one of the ranks
-///     a parameter got no gradient, an exception was thrown or other parameters
-///     were trained, or passes of different models met.
+///   - an exception has left a backward pass of this rank.
 ///   Does not throw during stack unwinding or inside a catch handler.
 void destroy_process_group();
 
@@ -202,9 +205,7 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 /// The store of the job, for key-value exchange of the program; its keys have
 /// their own prefix. `get` waits for a missing key up to `connect_timeout`, up
 /// to the time limit of the program's own store, or five minutes for one rank
-/// without MASTER_ADDR, and then throws c10::Error. Once a rank has died or
-/// left because of an exception, waiting for a missing key throws c10::Error
-/// that names this rank.
+/// without MASTER_ADDR, and then throws c10::Error.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Store> store();
 

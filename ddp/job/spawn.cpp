@@ -10,8 +10,8 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
+#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/detail/fork_hazards.h"
 #include "ddp/job/detail/forked_process.h"
 
@@ -77,7 +77,6 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  ::unsetenv(env::kEndsFile);  // the launcher's ranks are not these
   if (is_limited) {
     at::set_num_threads(1);  // OpenMP has read its variable already
   }

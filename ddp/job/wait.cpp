@@ -1,6 +1,7 @@
 #include "ddp/job/wait.h"
 
-#include "ddp/base/job_files/progress_file.h"
+#include <chrono>
+
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 
@@ -13,13 +14,24 @@ bool is_timeout(const std::string& error) {
          error.find("imeout") != std::string::npos;
 }
 
-std::optional<Departure> cause_of(const MonitoredBackend* job, bool timed_out) {
-  if (job == nullptr) {
-    return std::nullopt;
-  }
-  return job->record()->wait_for_departure(
-      job->members().ranks,
-      timed_out ? std::chrono::milliseconds(0) : kNewsPatience);
+/// Throws if the group was aborted with a reason, or if a member has left. The
+/// news may come after its effects.
+void throw_cause(const MonitoredBackend& job,
+                 const std::string& what,
+                 bool timed_out) {
+  constexpr std::chrono::milliseconds kPause{20};
+  const auto& state = *job.record();
+  const auto deadline =
+      std::chrono::steady_clock::now() + (timed_out ? kPause : kNewsPatience);
+  do {
+    if (!job.abort_reason().empty()) {
+      job.check_whole(what);
+    }
+    if (const auto departure =
+            state.first_departure(job.members().ranks, kPause)) {
+      job.fail(what, *departure);
+    }
+  } while (job.is_open() && std::chrono::steady_clock::now() < deadline);
 }
 
 std::string timeout_error(const MonitoredBackend* job, const std::string& why) {
@@ -42,8 +54,8 @@ void fail_collective(const c10d::Backend& group,
                      const std::string& why) {
   const auto* job = monitored_backend_of(group);
   const bool timed_out = is_timeout(why);
-  if (const auto departure = cause_of(job, timed_out)) {
-    job->fail(what, *departure);
+  if (job != nullptr) {
+    throw_cause(*job, what, timed_out);
   }
   check_whole(group, what);
   TORCH_CHECK(!timed_out,
@@ -62,17 +74,36 @@ void fail_collective(const c10d::Backend& group,
               ". The rank that left first says why in its own output");
 }
 
+GroupWaitScope::GroupWaitScope(const c10d::Backend& group,
+                               const std::string& what,
+                               const c10d::Work* work)
+    : waits_(what),
+      group_(const_cast<MonitoredBackend*>(monitored_backend_of(group))) {
+  if (group_ != nullptr) {
+    group_->begin_wait(work, what);
+  }
+}
+
+GroupWaitScope::~GroupWaitScope() {
+  if (group_ != nullptr) {
+    group_->end_wait();
+  }
+}
+
 void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what) {
   try {
-    const RankWaitScope waits(what);
+    const GroupWaitScope waits(group, what, work.get());
     work->wait();
   } catch (const std::exception& error) {
     fail_collective(group, what, text_of(error));
   }
-  // NCCL's wait only orders streams, and an abort ends it without an error.
-  check_whole(group, what);
+  // NCCL's wait only orders streams, and an abort ends it without an error. A
+  // wait of Gloo that has returned has its result, whoever has left since.
+  if (group.getBackendName() == "nccl") {
+    check_whole(group, what);
+  }
 }
 
 void check_whole(const c10d::Backend& group, const std::string& what) {
@@ -85,17 +116,20 @@ at::Tensor copy_result(const at::Tensor& result,
                        c10::Device target,
                        const c10d::Backend& group,
                        const std::string& what) {
-  auto copy = result.to(target);
-  if (target != result.device()) {
-    check_whole(group, what);
+  if (target == result.device()) {
+    return result;
   }
+  auto copy = [&] {
+    const GroupWaitScope waits(group, what);
+    return result.to(target);
+  }();
+  check_whole(group, what);
   return copy;
 }
 
 void check_nobody_left(const c10d::Backend& group, const std::string& what) {
-  const auto* job = monitored_backend_of(group);
-  if (const auto departure = cause_of(job, /*timed_out=*/false)) {
-    job->fail(what, *departure);
+  if (const auto* job = monitored_backend_of(group)) {
+    throw_cause(*job, what, /*timed_out=*/false);
   }
 }
 

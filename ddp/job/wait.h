@@ -6,15 +6,39 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "ddp/base/job_files/progress_file.h"
+
 namespace ddp::detail {
+
+class MonitoredBackend;
+
+/// In its scope this thread waits for a collective of `group`: in ddprun's
+/// report of a hang, and in a group of the job for the other ranks, which learn
+/// of a wait that never ends.
+class GroupWaitScope {
+ public:
+  /// @param what  must outlive the scope.
+  /// @param work  of the collective; null: the last one that has started.
+  GroupWaitScope(const c10d::Backend& group,
+                 const std::string& what,
+                 const c10d::Work* work = nullptr);
+  ~GroupWaitScope();
+  GroupWaitScope(const GroupWaitScope&) = delete;
+  GroupWaitScope& operator=(const GroupWaitScope&) = delete;
+
+ private:
+  const RankWaitScope waits_;
+  MonitoredBackend* const group_;
+};
 
 /// Waits for `work` (on CUDA: makes the current stream wait).
 ///
 /// @throws c10::Error that names this rank, the operation `what` and the cause.
-///   In a group of the job, the cause is the departed rank, how it left and
-///   after how many backward passes, if a report arrives within two seconds. A
-///   time-out is reported as a time-out. Otherwise the cause is the first line
-///   of the backend's error.
+///   In a group of the job, the cause is a wait that never ends, with the calls
+///   of all ranks, or the departed rank, how it left and after how many
+///   backward passes, if a report arrives within two seconds. A time-out is
+///   reported as a time-out. Otherwise the cause is the first line of the
+///   backend's error.
 void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what);

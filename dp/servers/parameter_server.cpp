@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "ddp/job/announce.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/leave_barrier.h"
 #include "dp/servers/detail/coordinator.h"
 #include "dp/servers/detail/serve_workers.h"
 #include "dp/servers/detail/server_file.h"
@@ -24,12 +24,11 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
                                             options.staleness_bound());
 }
 
-/// Reports the lost workers to the leave barrier of the job, so that no rank
-/// waits for them.
+/// Lets no rank of the job wait for the lost workers when it ends.
 void report_lost_workers(const detail::Topology& topology,
                          const std::vector<int>& lost) {
   for (const int worker : lost) {
-    ddp::detail::report_death(topology.servers + worker);
+    ddp::detail::report_lost_rank(topology.servers + worker);
   }
 }
 

@@ -27,10 +27,8 @@ const std::string* find_variable(const Environment& environment,
 
 std::vector<std::string> worker_only_variables(const Environment& environment) {
   std::vector<std::string> names;
-  for (const char* name : {ddp::env::kProgressFile,
-                           ddp::env::kStopFile,
-                           ddp::env::kStopSignal,
-                           ddp::env::kEndsFile}) {
+  for (const char* name :
+       {ddp::env::kProgressFile, ddp::env::kStopFile, ddp::env::kStopSignal}) {
     if (environment.count(name) > 0) {
       names.emplace_back(name);
     }

@@ -69,8 +69,8 @@ Finding diagnose_shared_memory(const MachineFacts& machine,
 }
 
 /// Returns the number of descriptors that rank 0 needs, more than any other
-/// rank: for the store, the PeerMonitor's connections and Gloo, per rank, and
-/// for the program's own files.
+/// rank: for the store, the ControlChannel's connections and Gloo, per rank,
+/// and for the program's own files.
 uint64_t files_of_rank0(const JobShape& job) {
   return 64 + 4 * static_cast<uint64_t>(job.workers) *
                   static_cast<uint64_t>(job.hosts);

@@ -75,9 +75,6 @@ constexpr Meaning kVariables[] = {
      "it to save and to end."},
     {"DDPRUN_STOP_SIGNAL",
      "For workers under --on-preempt: the number of its signal, which "
-     "ddp::stop_requested() ignores, unless it is one that ends jobs."},
-    {"DDPRUN_ENDS_FILE",
-     "For workers: the file that says which workers of this host have "
-     "ended."}};
+     "ddp::stop_requested() ignores, unless it is one that ends jobs."}};
 
 }  // namespace launcher

@@ -67,15 +67,6 @@ std::string timer_fifo(const Job& job, const Attempt& attempt) {
                    std::to_string(attempt.world.generation);
 }
 
-/// Returns the path of the file that lists ended workers of this host and
-/// attempt. Empty for a single worker, which waits for no other rank.
-std::string ends_file_of(const Attempt& attempt) {
-  return attempt.job_folder.empty() || attempt.world.world_size == 1
-             ? ""
-             : attempt.job_folder + "/ends_" +
-                   std::to_string(attempt.world.generation);
-}
-
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
                            const std::string& timer_file,
@@ -112,9 +103,6 @@ Environment environment_of(const Job& job,
     changes[ddp::env::kStopFile] = worker.stop_file;
     changes[ddp::env::kStopSignal] =
         std::to_string(job.options.on_preempt->signal);
-  }
-  if (const auto ends_file = ends_file_of(attempt); !ends_file.empty()) {
-    changes[ddp::env::kEndsFile] = ends_file;
   }
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
@@ -222,7 +210,6 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   plan.temporary_folder = attempt.is_kept ? "" : attempt.directory;
   plan.hang_timeout = job.options.hang_timeout;
   plan.timer_file = timer_fifo(job, attempt);
-  plan.ends_file = ends_file_of(attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
     WorkerSpec worker;

@@ -59,7 +59,6 @@ struct LaunchPlan {
   LineFilter filtered_err;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::string timer_file{};      ///< torchrun's file timer; empty: none
-  std::string ends_file{};       ///< list of ended workers; empty: none
   bool has_other_hosts = false;  ///< ranks of the job run elsewhere, too
 };
 

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "ddp/base/job_files/error_file.h"
-#include "ddp/base/job_files/worker_ends.h"
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/machine/descendants.h"
@@ -116,7 +115,6 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
   Pipe errors = make_pipe();
   cgroup_ = "attempt_" + std::to_string(attempts_++);
   temporary_folder_ = plan.temporary_folder;
-  ends_file_ = plan.ends_file;
   const Fd cgroup = context_.cgroup.add(cgroup_);
   memory_.emplace(cgroup ? context_.cgroup.folder(cgroup_)
                          : own_cgroup_folder().value_or(""),
@@ -237,9 +235,6 @@ void ProcessRunner::on_exit(Worker& worker) {
   exit.asked_by = worker.asked_by;
   exit.after = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - started_);
-  if (!ends_file_.empty()) {
-    ddp::detail::add_worker_end(ends_file_, {exit.rank, status->text()});
-  }
   exits_.push_back(exit);
   const WorkerExited event{exit.local_rank, *status};
   if (exec_watch_ != 0) {
@@ -403,7 +398,6 @@ WorkersResult ProcessRunner::finish() {
   }
   forget();
   is_active_ = false;
-  ::unlink(ends_file_.c_str());
   remove_leftovers();
   leftovers_ = {cgroup_, temporary_folder_};
   return result;

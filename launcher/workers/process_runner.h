@@ -81,7 +81,6 @@ class ProcessRunner : public WorkerRunner {
   // Folder of this attempt to remove; empty: none.
   std::string temporary_folder_;
   Leftovers leftovers_;
-  std::string ends_file_;   // file that records worker exits; empty: none
   bool is_active_ = false;  // true from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;

@@ -272,25 +272,6 @@ TEST_CASE("the prefix is the rank, or torchrun's template") {
   CHECK(prefix().empty());
 }
 
-TEST_CASE("the workers of a host have a file that says who has ended") {
-  const Job job = job_of(2);
-  Attempt attempt = attempt_of_one_host(2);
-  const auto file_of = [&](size_t worker) -> std::string {
-    const auto plan = make_plan(job, attempt);
-    const auto* file =
-        find_variable(plan.workers.at(worker).environment, "DDPRUN_ENDS_FILE");
-    CHECK(plan.ends_file == (file != nullptr ? *file : ""));
-    return file != nullptr ? *file : "";
-  };
-  CHECK(file_of(1).empty());
-  attempt.job_folder = "/tmp/ddprun_1";
-  attempt.world.generation = 5;
-  CHECK(file_of(0) == "/tmp/ddprun_1/ends_5");
-  CHECK(file_of(1) == "/tmp/ddprun_1/ends_5");
-  attempt.world.world_size = 1;  // a single rank waits for no other
-  CHECK(file_of(0).empty());
-}
-
 TEST_CASE("a described plan says what a worker does not inherit") {
   Job job = job_of(2);
   job.withheld = {"DDPRUN_STOP_FILE", "TORCHELASTIC_TIMER_FILE"};

@@ -1,7 +1,7 @@
 """ddprun jobs in which one rank is killed at a random moment of start-up, training
 or end. Each job ends in time with the rank's exit code, and the survivors name the
-rank. Plain, and in a shell that hides the end from ddprun. ctest runs a few; to
-run more:
+rank. Plain, and once all ranks have joined also in a shell that hides the end from
+ddprun. ctest runs a few; to run more:
 
     DDP_BIN=build/release/bin python3 test/samples/deaths_test.py \\
         --count=100 --seed=1
@@ -85,7 +85,7 @@ def play(job, undisturbed=None):
             [*ddprun(RANKS, f"--rdzv-id={run_id}"), *command_of(job)],
             env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
-            killed = kill_rank(process, job, run_id, start)
+            killed = kill_rank(process, job, run_id, start, out)
             since = killed or start
             limit = since + (BOUND if killed else START_BOUND)
             try:
@@ -110,12 +110,17 @@ def play(job, undisturbed=None):
             raise Failure(f"{failure}\n{states}\n{text}") from None
 
 
-def kill_rank(process, job, run_id, start):
-    """Returns the time of the kill; None if the rank had ended before."""
+def kill_rank(process, job, run_id, start, out):
+    """Returns the time of the kill; None if the rank had ended before. A kill that
+    is hidden counts from the program's first line, which says that all ranks have
+    joined: without the launcher's help the others wait for a rank that does not
+    join."""
     path = os.path.realpath(PROGRAMS[job.program][0])
     was_there = False
     while process.poll() is None:
         now = time.monotonic()
+        if job.is_hidden and not os.pread(out.fileno(), 1, 0):
+            start = now
         pids = [pid for pid, entry in processes_of(run_id).items()
                 if entry == (job.rank, path)]
         if pids and now - start >= job.moment:

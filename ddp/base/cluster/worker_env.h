@@ -11,8 +11,8 @@ namespace ddp {
 
 /// Names of the variables that ddprun and torchrun set for every worker.
 /// kTimerFile is set only with TORCHELASTIC_ENABLE_FILE_TIMER=1. Only ddprun
-/// sets the last four: kProgressFile with --hang-timeout, kStopFile and
-/// kStopSignal with --on-preempt, kEndsFile for more than one worker.
+/// sets the last three: kProgressFile with --hang-timeout, kStopFile and
+/// kStopSignal with --on-preempt.
 namespace env {
 /// Rank of the worker, over all hosts.
 inline constexpr const char* kRank = "RANK";
@@ -54,9 +54,6 @@ inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
 /// Number of the signal after which ddprun writes that file.
 inline constexpr const char* kStopSignal = "DDPRUN_STOP_SIGNAL";
-/// The worker reads here which workers of its host have ended; see
-/// base/job_files/worker_ends.h.
-inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";
 }  // namespace env
 
 /// Reads one variable: returns its value, or nullptr if it is not set. Example:

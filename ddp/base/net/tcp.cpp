@@ -211,7 +211,7 @@ void keep_alive(const FileDescriptor& socket) {
 }
 
 void allow_connections(int world_size) {
-  // A rank may have two connections to the store, one of its peer monitor, and
+  // A rank may have two connections to the store, one of its control channel,
   // Gloo's connections to every other rank for several groups.
   constexpr rlim_t kOfProgram = 1024;
   constexpr rlim_t kOfRank = 16;
@@ -232,8 +232,7 @@ Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
 
 Problem wait_until_listening(const std::string& host,
                              int port,
-                             milliseconds timeout,
-                             const std::function<void()>& check) {
+                             milliseconds timeout) {
   return retry(timeout, [&](milliseconds left) -> Problem {
     const Resolved there = resolve(host, port);
     Problem problem = there.error == 0 ? "" : ::gai_strerror(there.error);
@@ -243,7 +242,6 @@ Problem wait_until_listening(const std::string& host,
       }
       problem = std::strerror(errno);
     }
-    check();
     return problem;
   });
 }

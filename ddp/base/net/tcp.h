@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 
 #include "ddp/base/file_descriptor.h"
@@ -68,11 +67,9 @@ Problem wait_until_resolved(const std::string& host,
                             std::chrono::milliseconds timeout);
 
 /// Waits until a server accepts connections at `host`:`port`, at most
-/// `timeout`. Calls `check` after each failed attempt, at least once a second
-/// for each address of `host`; an exception of `check` ends the wait.
+/// `timeout`.
 Problem wait_until_listening(const std::string& host,
                              int port,
-                             std::chrono::milliseconds timeout,
-                             const std::function<void()>& check);
+                             std::chrono::milliseconds timeout);
 
 }  // namespace ddp::detail

@@ -1,7 +1,10 @@
 #include "ddp/job/detail/connect_on_thread.h"
 
 #include <system_error>
+#include <thread>
 #include <utility>
+
+#include <c10/util/Exception.h>
 
 #include "ddp/base/background_task.h"
 
@@ -9,6 +12,18 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kConnectGlance{50};
+/// A connection to a lost rank breaks before the report of the loss arrives.
+constexpr std::chrono::milliseconds kReasonPatience{2'000};
+
+std::string reason_soon(const VainCheck& why_in_vain) {
+  const auto deadline = std::chrono::steady_clock::now() + kReasonPatience;
+  std::string reason = why_in_vain();
+  while (reason.empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kConnectGlance);
+    reason = why_in_vain();
+  }
+  return reason;
+}
 
 }  // namespace
 
@@ -28,7 +43,7 @@ bool connect_on_thread(std::function<void()> connect,
     } catch (const std::system_error&) {
       throw;  // an error of this rank itself
     } catch (const std::exception&) {
-      const auto reason = reason_within(kReasonPatience, why_in_vain);
+      const auto reason = reason_soon(why_in_vain);
       TORCH_CHECK(reason.empty(), problem, ": ", reason);
       throw;
     }

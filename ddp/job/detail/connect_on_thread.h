@@ -4,9 +4,11 @@
 #include <functional>
 #include <string>
 
-#include "ddp/job/monitored_store.h"
-
 namespace ddp::detail {
+
+/// Returns why a wait for other ranks is in vain, in one line, or "" while it
+/// is not.
+using VainCheck = std::function<std::string()>;
 
 /// Runs `connect`, which cannot be cancelled, on a thread of its own and waits
 /// for it. If `why_in_vain` returns a reason meanwhile, the thread is abandoned

@@ -55,48 +55,46 @@ ForwardingBackend::Work ForwardingBackend::endCoalescing() {
 }
 
 template <class Call>
-ForwardingBackend::Work ForwardingBackend::start(
-    const std::optional<c10::Device>& device, const Call& call) {
-  auto& backend = for_collective(device);
-  try {
-    return call(backend);
-  } catch (...) {
-    not_started();
-    throw;
-  }
+ForwardingBackend::Work ForwardingBackend::start(const Collective& collective,
+                                                 const Call& call) {
+  auto work = call(for_collective(collective.device));
+  has_started(collective, work);
+  return work;
 }
 
 ForwardingBackend::Work ForwardingBackend::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return start(at::device_of(tensors), [&](auto& backend) {
-    return backend.broadcast(tensors, options);
-  });
+  return start(
+      {"broadcast", at::device_of(tensors), tensors},
+      [&](auto& backend) { return backend.broadcast(tensors, options); });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return start(at::device_of(tensors), [&](auto& backend) {
-    return backend.allreduce(tensors, options);
-  });
+  return start(
+      {"allreduce", at::device_of(tensors), tensors},
+      [&](auto& backend) { return backend.allreduce(tensors, options); });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return start(at::device_of(tensors), [&](auto& backend) {
-    return backend.allreduce_sparse(tensors, options);
-  });
+  return start({"allreduce_sparse", at::device_of(tensors)},
+               [&](auto& backend) {
+                 return backend.allreduce_sparse(tensors, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return start(at::device_of(tensors), [&](auto& backend) {
-    return backend.allreduce_coalesced(tensors, options);
-  });
+  return start({"allreduce_coalesced", at::device_of(tensors), tensors},
+               [&](auto& backend) {
+                 return backend.allreduce_coalesced(tensors, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
-  return start(at::device_of(tensors),
+  return start({"reduce", at::device_of(tensors), tensors},
                [&](auto& backend) { return backend.reduce(tensors, options); });
 }
 
@@ -104,39 +102,44 @@ ForwardingBackend::Work ForwardingBackend::allgather(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
-    return backend.allgather(outputs, inputs, options);
-  });
+  return start({"allgather", at::device_of(inputs), inputs},
+               [&](auto& backend) {
+                 return backend.allgather(outputs, inputs, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::_allgather_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::AllgatherOptions& options) {
-  return start(at::device_of(input), [&](auto& backend) {
-    return backend._allgather_base(output, input, options);
-  });
+  return start({"allgather_base", at::device_of(input), input},
+               [&](auto& backend) {
+                 return backend._allgather_base(output, input, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_coalesced(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
-    return backend.allgather_coalesced(outputs, inputs, options);
-  });
+  return start({"allgather_coalesced", at::device_of(inputs)},
+               [&](auto& backend) {
+                 return backend.allgather_coalesced(outputs, inputs, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
-    return backend.allgather_into_tensor_coalesced(outputs, inputs, options);
-  });
+  return start({"allgather_into_tensor_coalesced", at::device_of(inputs)},
+               [&](auto& backend) {
+                 return backend.allgather_into_tensor_coalesced(
+                     outputs, inputs, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::gather(
     TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
+  return start({"gather", at::device_of(inputs)}, [&](auto& backend) {
     return backend.gather(outputs, inputs, options);
   });
 }
@@ -145,7 +148,7 @@ ForwardingBackend::Work ForwardingBackend::scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ScatterOptions& options) {
-  return start(at::device_of(outputs), [&](auto& backend) {
+  return start({"scatter", at::device_of(outputs)}, [&](auto& backend) {
     return backend.scatter(outputs, inputs, options);
   });
 }
@@ -154,7 +157,7 @@ ForwardingBackend::Work ForwardingBackend::reduce_scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return start(at::device_of(outputs), [&](auto& backend) {
+  return start({"reduce_scatter", at::device_of(outputs)}, [&](auto& backend) {
     return backend.reduce_scatter(outputs, inputs, options);
   });
 }
@@ -163,18 +166,21 @@ ForwardingBackend::Work ForwardingBackend::_reduce_scatter_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::ReduceScatterOptions& options) {
-  return start(at::device_of(input), [&](auto& backend) {
-    return backend._reduce_scatter_base(output, input, options);
-  });
+  return start({"reduce_scatter_base", at::device_of(input), input},
+               [&](auto& backend) {
+                 return backend._reduce_scatter_base(output, input, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
-    return backend.reduce_scatter_tensor_coalesced(outputs, inputs, options);
-  });
+  return start({"reduce_scatter_tensor_coalesced", at::device_of(inputs)},
+               [&](auto& backend) {
+                 return backend.reduce_scatter_tensor_coalesced(
+                     outputs, inputs, options);
+               });
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall_base(
@@ -183,7 +189,7 @@ ForwardingBackend::Work ForwardingBackend::alltoall_base(
     std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
-  return start(at::device_of(input), [&](auto& backend) {
+  return start({"alltoall_base", at::device_of(input)}, [&](auto& backend) {
     return backend.alltoall_base(
         output, input, output_sizes, input_sizes, options);
   });
@@ -191,14 +197,14 @@ ForwardingBackend::Work ForwardingBackend::alltoall_base(
 
 ForwardingBackend::Work ForwardingBackend::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return start(at::device_of(inputs), [&](auto& backend) {
+  return start({"alltoall", at::device_of(inputs)}, [&](auto& backend) {
     return backend.alltoall(outputs, inputs, options);
   });
 }
 
 ForwardingBackend::Work ForwardingBackend::barrier(
     const c10d::BarrierOptions& options) {
-  return start(options.device,
+  return start({"barrier", options.device},
                [&](auto& backend) { return backend.barrier(options); });
 }
 

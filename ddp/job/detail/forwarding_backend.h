@@ -115,9 +115,15 @@ class ForwardingBackend : public c10d::Backend {
       const std::optional<c10::Device>& /*device*/) {
     return inner();
   }
-  /// Called if the backend of the last `for_collective` call threw instead of
-  /// starting the collective.
-  virtual void not_started() {}
+  /// A collective, for errors that compare the ranks' calls.
+  struct Collective {
+    const char* name;
+    std::optional<c10::Device> device;
+    at::TensorList sized = {};  ///< of the same sizes on all ranks
+  };
+  /// Called once a collective has been started.
+  virtual void has_started(const Collective& /*collective*/,
+                           const Work& /*work*/) {}
   /// Returns the backend that executes the next message. Called once for each
   /// message.
   virtual c10d::Backend& for_message() { return inner(); }
@@ -128,7 +134,7 @@ class ForwardingBackend : public c10d::Backend {
 
  private:
   template <class Call>
-  Work start(const std::optional<c10::Device>& device, const Call& call);
+  Work start(const Collective& collective, const Call& call);
 
   c10::intrusive_ptr<c10d::Backend> inner_;
 };

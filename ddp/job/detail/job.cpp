@@ -2,146 +2,141 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/base/job_files/worker_ends.h"
+#include "ddp/base/text/rank_text.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/interface_hint.h"
-#include "ddp/job/leave_barrier.h"
-#include "ddp/job/meeting.h"
 
 namespace ddp::detail {
 namespace {
 
-constexpr const char* kWorkerEnd = "worker_end";
+using std::chrono::milliseconds;
 
-std::string describe_end(const WorkerEnd& end) {
-  return "the process of rank " + std::to_string(end.rank) + " has ended (" +
-         end.how + ") while others waited for it; its own output says why";
+/// Time limit of ddp::destroy_process_group for the other ranks.
+constexpr milliseconds kLeaveTimeout{10'000};
+
+/// For messages that this rank has sent, before its connections are closed.
+constexpr milliseconds kSendPatience{500};
+
+/// Returns true if this rank leaves because of an exception.
+bool is_failing() {
+  return std::current_exception() || std::uncaught_exceptions() > 0;
 }
 
-/// Returns a store client for another thread: a client holds a lock while it
-/// waits.
-c10::intrusive_ptr<c10d::Store> own_client(
-    const c10::intrusive_ptr<c10d::Store>& store) {
-  try {
-    return store->clone();
-  } catch (const c10::Error&) {
-    return store;  // a user's store that cannot be cloned
+std::string text_of_left_pass(const Job& job) {
+  return !job.record->is_told() && job.groups.has_open_pass()
+             ? "backward() was left by an exception on rank " +
+                   std::to_string(job.env.rank)
+             : "";
+}
+
+void warn_of_missing(const std::vector<int>& missing) {
+  TORCH_WARN(
+      "Expected all ranks to come to ddp::destroy_process_group() within ",
+      kLeaveTimeout.count() / 1000,
+      " s of each other, but ",
+      missing.size(),
+      " did not: ",
+      rank_list(missing));
+}
+
+/// Returns true if the collectives that this rank has started can complete.
+bool can_finish(const MonitoredBackend& group) {
+  return group.is_open() && !group.departed_member() && !group.has_failed();
+}
+
+/// Closes the groups in the reverse order of their creation.
+void close_groups(const Job& job, bool finishes) {
+  const auto groups = job.groups.all();
+  for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
+    auto& group = **it;
+    group.close(finishes && can_finish(group) ? MonitoredBackend::End::finish
+                                              : MonitoredBackend::End::abort);
   }
 }
 
-/// Returns true if all other ranks have left, and at least one of them without
-/// the leave barrier: the barrier cannot complete then.
-bool is_the_last(const Job& job) {
-  const auto departures = job.record->all_departures();
-  return static_cast<int>(departures.size()) == job.env.world_size - 1 &&
-         std::any_of(departures.begin(), departures.end(), [](const auto& one) {
-           return one.how != Departure::How::destroyed;
-         });
-}
-
-/// Callback of the peer monitor, called on its thread.
-bool look(Job& job, c10d::Store& store) {
-  const bool is_any_open = job.stuck_groups.abort_stuck_groups(store);
-  try {
-    // A rank that has left may still send what this rank waits for.
-    if (is_the_last(job) && !job.stuck_groups.may_be_working() &&
-        !has_lost_store(job)) {
-      end_leave_barrier(store);
+/// Waits for queued work that can complete. If a rank dies meanwhile, the
+/// channel's thread aborts the group.
+void finish_groups(const Job& job) {
+  for (const auto& group : job.groups.all()) {
+    if (can_finish(*group)) {
+      group->wait_until_idle();
     }
-  } catch (const std::exception&) {
-    // The store is gone, so no rank waits in it.
   }
-  return is_any_open;
+}
+
+/// Returns the error of a group that was aborted, or has work that will never
+/// complete; or "".
+std::string problem_of_groups(const Job& job) {
+  for (const auto& group : job.groups.all()) {
+    const auto left = group->departed_member();
+    if (!group->is_open() || group->has_failed()) {
+      return group->failure("a collective");
+    }
+    if (left && group->may_be_working()) {
+      return group->error_of("a collective", *left);
+    }
+  }
+  return "";
+}
+
+/// Waits for the other ranks, and returns the error for the program.
+std::string leave_with_others(Job& job) {
+  const auto end = job.channel ? job.channel->leave(kLeaveTimeout)
+                               : ControlChannel::End::all_are_here;
+  const bool all_are_here = end == ControlChannel::End::all_are_here;
+  if (end == ControlChannel::End::too_late && job.env.rank == 0) {
+    warn_of_missing(job.channel->missing_ranks());
+  }
+  if (all_are_here) {
+    finish_groups(job);
+  }
+  std::string problem;
+  if (end == ControlChannel::End::dead_wait) {
+    problem = "rank " + std::to_string(job.env.rank) + ": " +
+              job.channel->dead_wait_error();
+  } else if (!job.record->is_told()) {
+    problem = problem_of_groups(job);
+  }
+  close_groups(job, all_are_here);
+  job.world.reset();
+  job.store.reset();
+  if (job.channel && all_are_here) {
+    // Rank 0 has closed its store then, so the next job cannot connect to it.
+    job.channel->wait_for_rank_0(kLeaveTimeout);
+  }
+  return problem;
 }
 
 }  // namespace
 
 bool has_lost_store(const Job& job) {
-  const auto host = job.record->departure_of(0);
-  return host && (host->how == Departure::How::vanished || host->has_closed);
+  return job.record->departure_of(0).has_value();
 }
 
 std::string interface_hint_of(const WorkerEnv& env) {
   return env.host_count > 1 ? env.master_addr : "";
 }
 
-c10::intrusive_ptr<c10d::Store> keys_of_job(
-    c10::intrusive_ptr<c10d::Store> store,
-    const WorkerEnv& env,
-    const std::string& run_id) {
-  auto attempt = c10::make_intrusive<c10d::PrefixStore>(key_prefix(env, run_id),
-                                                        std::move(store));
-  // Each rank joins each job once, so the number is the same on all ranks.
-  const int64_t number = attempt->add("jobs/" + std::to_string(env.rank), 1);
-  return c10::make_intrusive<c10d::PrefixStore>("job_" + std::to_string(number),
-                                                std::move(attempt));
-}
-
-VainCheck join_vain_check(const Job& job, const std::string& ends_file) {
-  return [rank = job.env.rank,
-          size = job.env.world_size,
-          store = job.store,
-          others = vain_check(job.record),
-          ends_file]() -> std::string {
-    const auto end =
-        ends_file.empty() ? std::nullopt : first_worker_end(ends_file);
-    std::string text;
-    try {
-      if (end && end->rank != rank && end->rank < size) {
-        text = describe_end(*end);
-        if (store) {
-          store->set(kWorkerEnd, text);  // for ranks on other hosts
-        }
-      }
-      if (text.empty()) {
-        text = others();
-      }
-      if (text.empty() && store && store->check({kWorkerEnd})) {
-        text = store->get_to_str(kWorkerEnd);
-      }
-    } catch (const c10::Error&) {
-      // The store is gone.
-    }
-    return text;
-  };
-}
-
-VainCheck vain_check(std::shared_ptr<PeerState> record,
-                     std::vector<int> ranks) {
-  return [record = std::move(record), ranks = std::move(ranks)] {
-    const auto departure = record->first_departure(ranks);
-    return departure ? describe(*departure, record->passes()) : "";
-  };
-}
-
-VainCheck vain_check(std::shared_ptr<PeerState> record) {
-  return [record = std::move(record)]() -> std::string {
-    const auto failure = record->wait_for_failure(std::chrono::milliseconds(0));
-    if (!failure) {
-      return "";
-    }
-    record->mark_told();
-    return describe(*failure, record->passes());
-  };
-}
-
-void start_peer_monitor(Job& job) {
+void open_channel(Job& job) {
   if (job.env.world_size == 1) {
     return;
   }
-  MonitoredStore meeting("lines", job.store, job.joins_in_vain);
-  job.peer_monitor = std::make_unique<PeerMonitor>(
-      meeting,
-      PeerMonitor::Place{
+  job.channel = std::make_unique<ControlChannel>(
+      *job.store,
+      ControlChannel::Place{
           job.env.rank, job.env.world_size, interface_hint_of(job.env)},
       job.record,
-      [&job, store = own_client(job.store)] { return look(job, *store); });
+      ControlChannel::Callbacks{[&job] { return job.groups.report(); },
+                                [&job] { return job.groups.end_vain_waits(); },
+                                [&job](const auto& dead) {
+                                  return job.groups.end_dead_waits(dead);
+                                }});
 }
 
 c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
@@ -149,13 +144,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
-  const VainCheck in_vain = [members_left = vain_check(job.record, ranks),
-                             joins_in_vain = job.joins_in_vain] {
-    const std::string reason = joins_in_vain ? joins_in_vain() : "";
-    return reason.empty() ? members_left() : reason;
-  };
-  spec.store =
-      c10::make_intrusive<MonitoredStore>(members.name, job.store, in_vain);
+  spec.store = c10::make_intrusive<c10d::PrefixStore>(members.name, job.store);
   spec.rank = static_cast<int>(place - ranks.begin());
   spec.size = static_cast<int>(ranks.size());
   spec.device = job.device;
@@ -165,7 +154,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.name = members.name;
   spec.ranks = ranks;
   if (spec.size > 1) {  // a single rank has no peers to wait for
-    spec.in_vain = in_vain;
+    spec.in_vain = [record = job.record, ranks]() -> std::string {
+      const auto left = record->first_departure(ranks);
+      return left ? describe(*left, record->passes()) : "";
+    };
   }
   try {
     auto group = c10::make_intrusive<MonitoredBackend>(
@@ -178,7 +170,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
     if (group->getBackendName() == "nccl") {
       group->setBoundDeviceId(job.device);
     }
-    job.stuck_groups.add(group);
+    job.groups.add(group);
     return group;
   } catch (...) {
     announce_fatal_error(job, text_of(std::current_exception()));
@@ -186,25 +178,44 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   }
 }
 
-Departure departure_by(const Job& job, Departure::How how) {
-  Departure departure;
-  departure.rank = job.env.rank;
-  departure.how = how;
-  departure.passes = job.record->passes();
-  departure.started = job.stuck_groups.started();
-  return departure;
-}
-
 void announce_fatal_error(const Job& job, const std::string& text) noexcept {
-  if (!job.peer_monitor) {
-    return;
-  }
   try {
-    auto departure = departure_by(job, Departure::How::threw);
-    departure.text = text;
-    job.peer_monitor->report(departure);
+    if (job.channel) {
+      job.channel->report_failure(text);
+    }
   } catch (...) {
     // Out of memory: the process ends without a report.
+  }
+}
+
+std::string leave(Job& job) noexcept {
+  try {
+    const std::string problem = text_of_left_pass(job);
+    if (!is_failing() && problem.empty()) {
+      return leave_with_others(job);
+    }
+    const auto error = std::current_exception();
+    announce_fatal_error(job, error ? text_of(error) : problem);
+    if (job.channel) {
+      // The other ranks complete what this rank has done its part of.
+      std::this_thread::sleep_for(kSendPatience);
+    }
+    close_groups(job, /*finishes=*/false);
+    return problem;
+  } catch (...) {
+    return text_of(std::current_exception());
+  }
+}
+
+void end_threads(const Job& job) noexcept {
+  if (job.process != ::getpid()) {
+    return;
+  }
+  if (job.channel) {
+    job.channel->stop();
+  }
+  if (job.backend_name == "nccl") {
+    close_groups(job, /*finishes=*/false);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,10 +13,33 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/job/detail/departure.h"
 #include "ddp/job/stop_vote.h"
 
 namespace ddp::detail {
+
+/// Time limit for the report of a departure, which may come after its effects:
+/// broken connections, sums of gradients.
+inline constexpr std::chrono::milliseconds kNewsPatience{2'000};
+
+/// How and when a rank has left its job before the others.
+struct Departure {
+  enum class How {
+    left,   ///< ddp::destroy_process_group() did not wait longer
+    threw,  ///< because of an exception
+    ended   ///< its process ended without a reported reason
+  };
+
+  int rank = 0;  ///< rank in the world
+  How how = How::left;
+  /// Backward passes that the rank has begun; -1: unknown.
+  int64_t passes = -1;
+  /// Text of its exception, one line; may be empty.
+  std::string text;
+};
+
+/// Pure: "rank 1 has left because of an exception after 37 backward passes;
+/// this rank has begun 38". `passes` counts the passes of this rank.
+std::string describe(const Departure& departure, int64_t passes);
 
 /// State of a job as seen by this rank: its own progress and the departures of
 /// other ranks. All groups of the job share it. Thread-safe; does not
@@ -30,14 +52,8 @@ class PeerState {
     return passes_.load(std::memory_order_relaxed);
   }
 
-  /// Records that a rank has left. Only the first departure of a rank counts,
-  /// with one exception: if a rank first left by a call (`destroyed`) and then
-  /// `vanished` before it had closed its groups, it counts as vanished, because
-  /// its queued work is lost.
-  /// @returns true if the other ranks must be informed of the departure.
-  bool add_departure(const Departure& departure);
-  /// Returns the result of `add_departure` without recording anything.
-  bool is_news(const Departure& departure) const;
+  /// Records that a rank has left. Only the first departure of a rank counts.
+  void add_departure(const Departure& departure);
 
   /// Number of ranks that have left.
   int departures() const noexcept {
@@ -47,23 +63,16 @@ class PeerState {
   /// Returns the departure of `rank`, or std::nullopt.
   std::optional<Departure> departure_of(int rank) const;
 
-  /// Returns all departures in the order in which they were received.
-  std::vector<Departure> all_departures() const;
-
-  /// Returns the earliest departure of one of these ranks, or std::nullopt.
-  std::optional<Departure> first_departure(const std::vector<int>& ranks) const;
-
-  /// Like `first_departure`, but waits for a departure, at most `timeout`.
-  std::optional<Departure> wait_for_departure(
-      const std::vector<int>& ranks, std::chrono::milliseconds timeout) const;
-
-  /// Returns the first departure other than by ddp::destroy_process_group();
+  /// Returns the earliest departure of one of these ranks, or std::nullopt;
   /// waits for one, at most `timeout`.
-  std::optional<Departure> wait_for_failure(
-      std::chrono::milliseconds timeout) const;
+  std::optional<Departure> first_departure(
+      const std::vector<int>& ranks,
+      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const;
 
-  /// Waits until `count` ranks have left, at most `timeout`.
-  void wait_for_departures(int count, std::chrono::milliseconds timeout) const;
+  /// As above, for any rank that has left because of an exception, or whose
+  /// process has ended.
+  std::optional<Departure> first_failure(
+      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const;
 
   /// Records that an exception has reported a departure to the program.
   void mark_told() noexcept { is_told_ = true; }
@@ -73,23 +82,6 @@ class PeerState {
   /// it.
   StopVote& stop_vote() noexcept { return stop_vote_; }
 
-  /// Returns "" or an error of one line. May wait for the GPU, at most
-  /// `patience`.
-  using Check = std::function<std::string(std::chrono::milliseconds patience)>;
-
-  /// Registers a check that `ddp::destroy_process_group()` calls on its own
-  /// thread before it closes the groups. The error of a check is thrown once
-  /// the job has been left. The check must not communicate. It is skipped if a
-  /// collective misses a rank that has left, because that is the error in this
-  /// case. The check must own its captures, or be removed before they are
-  /// destroyed.
-  /// @returns the id for `remove_check`.
-  size_t add_check(Check check);
-  void remove_check(size_t id);
-  /// Runs all checks in the order of their registration and removes them.
-  /// Returns their errors, without empty ones.
-  std::vector<std::string> run_checks(std::chrono::milliseconds patience);
-
  private:
   std::atomic<int64_t> passes_{0};
   std::atomic<int> departures_{0};
@@ -97,9 +89,8 @@ class PeerState {
   StopVote stop_vote_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<Departure> order_;  // in the order of arrival
-  std::map<size_t, Check> checks_;
-  size_t next_check_ = 0;
+  std::vector<Departure> order_;   // in the order of arrival
+  std::map<int, size_t> of_rank_;  // index in order_
 };
 
 /// Returns the `PeerState` of the job that `group` belongs to, also through

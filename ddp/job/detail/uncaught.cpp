@@ -13,7 +13,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/job_files/error_file.h"
-#include "ddp/job/detail/fatal_error.h"
+#include "ddp/job/announce.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp::detail {

@@ -13,7 +13,7 @@
 namespace ddp::detail {
 namespace {
 
-at::Tensor without_memory(const at::Tensor& tensor) {
+at::Tensor shape_alone(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(),
                    at::TensorOptions(tensor.scalar_type()).device(at::kMeta));
 }
@@ -28,7 +28,7 @@ BufferSync::BufferSync(const ModuleRecord& modules, BufferHook hook)
     : modules_(modules), hook_(std::move(hook)) {
   list();
   for (const auto& tensor : tensors_) {
-    compared_.push_back(without_memory(tensor));
+    compared_.push_back(shape_alone(tensor));
   }
 }
 
@@ -101,7 +101,7 @@ void BufferSync::compare(c10d::Backend& group) {
       "broadcast_buffers(false)");
   compared_.clear();
   for (const auto& tensor : tensors_) {
-    compared_.push_back(without_memory(tensor));
+    compared_.push_back(shape_alone(tensor));
   }
 }
 

@@ -9,15 +9,15 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/base/job_files/progress_file.h"
+#include "ddp/base/text/record.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/explain.h"
 #include "ddp/job/interface_hint.h"
-#include "ddp/job/meeting.h"
 #include "ddp/job/monitored_backend.h"
-#include "ddp/job/monitored_store.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/process_group.h"
+#include "ddp/job/rendezvous.h"
 #include "dp/servers/detail/flat_tensors.h"
 #include "dp/servers/detail/shard_plan.h"
 
@@ -32,7 +32,6 @@ struct Route {
   Store store;
   std::string reach;
   std::chrono::milliseconds timeout;
-  ddp::detail::VainCheck in_vain;
   bool is_job;  // the session uses the process group of this process
 };
 
@@ -54,24 +53,11 @@ std::string closed_key(int64_t number) {
   return "dp/parameter_server/closed/" + std::to_string(number);
 }
 
-/// Returns a check for reasons to stop waiting: a failure in the job of this
-/// process's group, or that rank 0 has closed the session.
-ddp::detail::VainCheck vain_check(const ParameterServerOptions& options,
-                                  const Store& store,
-                                  int64_t number) {
-  const auto of_job = options.worker_env() ? ddp::detail::VainCheck()
-                                           : ddp::detail::job_vain_check();
-  return [of_job, store, key = closed_key(number)] {
-    std::string reason = of_job ? of_job() : "";
-    try {
-      if (reason.empty() && store->check({key})) {
-        reason = "rank 0 did not join: " + store->get_to_str(key);
-      }
-    } catch (const c10::Error&) {
-      // The store is gone.
-    }
-    return reason;
-  };
+/// Returns the failure of a rank of this process's job, or "".
+std::string failure_in_job() {
+  const auto state = ddp::detail::peer_state_of(*ddp::process_group());
+  const auto failure = state->first_failure();
+  return failure ? describe(*failure, state->passes()) : "";
 }
 
 /// Waits for the session that rank 0 opened last and that this rank has not
@@ -95,8 +81,6 @@ int64_t next_session(c10d::Store& store,
     try {
       store.wait({opened_key(number)},
                  std::max(left, std::chrono::milliseconds(1)));
-    } catch (const ddp::detail::WaitInVain&) {
-      throw;
     } catch (const c10::DistNetworkError& error) {
       TORCH_CHECK(false,
                   "Expected rank 0 to open a session of parameter servers, but "
@@ -129,7 +113,7 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   spec.connect_timeout = route.timeout;
   spec.reach = route.reach;
   if (route.is_job) {
-    spec.in_vain = route.in_vain;
+    spec.in_vain = failure_in_job;
   }
   return ddp::detail::make_gloo_backend(spec);
 }
@@ -158,12 +142,13 @@ void agree(const Route& route,
            const ResumePoints& saved,
            Session& session) {
   const auto& topology = session.topology;
-  const auto claims = ddp::detail::exchange_texts(
+  const auto answer = ddp::detail::exchange_texts(
       *route.store,
-      topology.rank,
-      topology.world_size,
+      {topology.rank, topology.world_size},
       claim(options, topology.world_size, role, saved),
-      route.timeout);
+      route.timeout,
+      ddp::detail::join_fields);
+  const auto claims = ddp::detail::split_fields(answer).value();
   check(topology, options);
   const std::string problem = handshake_problem(claims, topology.servers);
   TORCH_CHECK(problem.empty(), problem);
@@ -206,10 +191,9 @@ void equalize(const Route& route,
   // Destroying the group early would break the broadcast of a slower rank.
   const bool all_have = ddp::detail::store_barrier(
       *route.store, "equal", topology.world_size, route.timeout);
-  const std::string reason = all_have ? "" : route.in_vain();
   TORCH_CHECK(all_have,
-              "Expected all ranks to take rank 0's parameters, but ",
-              reason.empty() ? "one did not. Its own output says why" : reason);
+              "Expected all ranks to take rank 0's parameters, but one did "
+              "not. Its own output says why");
 }
 
 std::vector<ddp::NamedParameter> trained_parameters(
@@ -312,16 +296,12 @@ Session join_session(torch::nn::Module& module,
   const auto store = base_store(options);
   const int64_t number =
       next_session(*store, topology, options.connect_timeout());
-  const auto in_vain = vain_check(options, store, number);
-  const Route route{
-      c10::make_intrusive<ddp::detail::MonitoredStore>(
-          "dp/parameter_server/" + std::to_string(number), store, in_vain),
-      reach_of_job(options),
-      options.connect_timeout(),
-      in_vain,
-      !options.worker_env()};
-  // Ranks that wait in this session see that it is closed; a rank that arrives
-  // later waits for the next session.
+  const Route route{c10::make_intrusive<c10d::PrefixStore>(
+                        "dp/parameter_server/" + std::to_string(number), store),
+                    reach_of_job(options),
+                    options.connect_timeout(),
+                    !options.worker_env()};
+  // A rank that arrives later waits for the next session.
   const auto close = [&](const std::string& reason) {
     if (topology.rank == 0) {
       store->set(closed_key(number), reason);

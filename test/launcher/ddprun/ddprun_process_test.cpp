@@ -327,23 +327,3 @@ TEST_CASE("a worker that has become another user's is named") {
   CHECK(result.code() == 128 + SIGTERM);
   CHECK(!result.left_something);
 }
-
-TEST_CASE("workers read who has ended, until all have") {
-  const std::string log_dir = GENERATE("", "kept");
-  const TemporaryFolder folder;
-  Ddprun::Arguments command{"--nproc-per-node=3", "--time-limit=60"};
-  if (!log_dir.empty()) {
-    command.push_back("--log-dir=" + (folder / log_dir));
-  }
-  const std::string script =
-      "wait_for() { until grep -qx \"$1\" $DDPRUN_ENDS_FILE; do sleep 0.02; "
-      "done 2>/dev/null; }; case $RANK in 2) ;; 1) wait_for '2 exit code 0';; "
-      "0) wait_for '1 exit code 0'; cat $DDPRUN_ENDS_FILE;; esac";
-  command.insert(command.end(), {"sh", "-c", script});
-  Ddprun job(command);
-  const auto result = job.finish();
-  CHECK(result.code() == 0);
-  CHECK(result.out == "[0] 2 exit code 0\n[0] 1 exit code 0\n");
-  CHECK(!result.left_something);
-  CHECK(!job.left_files());
-}

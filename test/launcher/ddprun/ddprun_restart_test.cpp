@@ -49,19 +49,6 @@ TEST_CASE("workers that all end with 0 on SIGTERM: success, if asked for") {
   CHECK(job.finish().code() == (is_asked_for ? 0 : 128 + SIGTERM));
 }
 
-TEST_CASE("an attempt's file of ended workers goes with the attempt") {
-  const auto result =
-      run_ddprun({"--nproc-per-node=2",
-                  "--max-restarts=2",
-                  "sh",
-                  "-c",
-                  "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 1; "
-                  "ls ${DDPRUN_ENDS_FILE%/*} | grep ends_ | "
-                  "grep -vx ${DDPRUN_ENDS_FILE##*/}; :"});
-  CHECK(result.code() == 0);
-  CHECK(result.out.empty());
-}
-
 TEST_CASE("what an attempt leaves goes when the next one has started") {
   // The attempt before may be there for as long as workers start.
   const auto result = run_ddprun(

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ddp/job/detail/wait_judge.h"
+#include "ddp/job/monitored_backend.h"
+
+namespace ddp::detail {
+
+/// The open groups of a job. A group that has closed is forgotten. Thread-safe.
+class OpenGroups {
+ public:
+  void add(c10::intrusive_ptr<MonitoredBackend> group);
+
+  /// Returns the open groups in the order of `add`.
+  std::vector<c10::intrusive_ptr<MonitoredBackend>> all() const;
+
+  /// Returns what this rank does now, without `leaves`.
+  RankReport report() const;
+
+  /// Aborts groups with work in progress that a rank has left half a second
+  /// ago. The delay gives messages that a peer sent before it left time to
+  /// arrive. A group without work is left alone: it takes no collective more,
+  /// and what it has completed is whole.
+  /// @returns true if this has to be called again soon.
+  bool end_vain_waits();
+
+  /// Aborts these groups, with the error. Returns true if one was open.
+  bool end_dead_waits(const DeadWaits& dead);
+
+  /// Returns true if a backward pass over one of the groups has begun and not
+  /// ended.
+  bool has_open_pass() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<c10::intrusive_ptr<MonitoredBackend>> groups_;
+  std::map<std::string, Clock::time_point> left_since_;  // by group name
+};
+
+}  // namespace ddp::detail

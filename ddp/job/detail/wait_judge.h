@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Which waits of a job's ranks can never end. Pure: rank 0 calls it with the
+// reports that it has got over the control channel.
+namespace ddp::detail {
+
+/// A wait of one rank for a collective.
+struct WaitReport {
+  std::string group;
+  std::string members;  ///< `member_ranges` of the group's world ranks
+  uint64_t number = 0;  ///< of the collective, counted from 1 per group
+  std::string call;     ///< operation and size: "allreduce of 64 Float"
+  std::string what;     ///< "all-reduce of gradient bucket 1 of pass 4"
+};
+
+/// How far a rank has come in one of its open groups.
+struct GroupProgress {
+  std::string group;
+  uint64_t started = 0;  ///< number of the last collective started
+  /// Index in `RankReport::waits` of the wait that keeps the rank from starting
+  /// the next collective; -1: none, as the rank computes.
+  int blocked_by = -1;
+};
+
+/// What one rank does at one moment.
+struct RankReport {
+  bool leaves = false;  ///< it waits in ddp::destroy_process_group()
+  /// A wait has lasted for some seconds. Not part of the text form.
+  bool waits_long = false;
+  std::vector<WaitReport> waits;
+  std::vector<GroupProgress> groups;
+};
+
+/// Pure: ranks as ranges, "0-3,7-7", and back.
+std::string member_ranges(const std::vector<int>& ranks);
+std::vector<int> parse_member_ranges(const std::string& text);
+
+/// Pure: the report as one line of text, and back. `parse_rank_report` returns
+/// std::nullopt for any other text.
+std::string to_text(const RankReport& report);
+std::optional<RankReport> parse_rank_report(const std::string& text);
+
+/// Waits that never end.
+struct DeadWaits {
+  std::string error;                ///< names the ranks and their calls
+  std::vector<std::string> groups;  ///< that contain these waits
+};
+
+/// Pure: returns the waits that can never end, or std::nullopt.
+///
+/// - Two members that wait for one number of a group by different calls are in
+///   error.
+/// - Any other wait is dead if a member has not started this number, and itself
+///   either leaves or waits for a dead wait.
+/// - A collective that a leaving member will not start, but another member has
+///   started, is dead, too; nobody needs to wait for it.
+///
+/// A member without a report computes, and so does one whose report shows no
+/// wait: they make no wait dead. A collective that all members have started is
+/// running. Reports may be of different times: a rank that waits starts nothing
+/// until its wait is over, so a report that is out of date makes no wait dead.
+std::optional<DeadWaits> find_dead_waits(
+    const std::map<int, RankReport>& reports);
+
+}  // namespace ddp::detail

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "ddp/base/cluster/worker_env.h"
+
+namespace ddp::detail {
+
+/// Opens the store that `env` describes: a HashStore without a launcher, else a
+/// TCPStore. Rank 0 hosts the TCPStore unless the launcher does.
+///
+/// @throws c10::Error of one line if MASTER_ADDR does not resolve, if rank 0
+///   cannot listen on MASTER_PORT, or if rank 0 does not answer within
+///   `timeout`.
+c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
+                                           std::chrono::milliseconds timeout);
+
+/// A rank of several.
+struct RankOf {
+  int rank;
+  int size;
+};
+
+/// Announcement of a rank that joins the job.
+struct Arrival {
+  std::string backend;  ///< "nccl" or "gloo"
+  std::string error;    ///< why this rank cannot take part, or ""
+};
+
+/// Pure: returns why these arrivals cannot form a job, one line, or "".
+std::string arrivals_problem(const std::vector<Arrival>& arrivals);
+
+/// Lets the ranks of a job meet at a store that may have served earlier jobs,
+/// and attempts of this one that have failed. Rank 0 numbers the attempts. A
+/// rank that waits in an attempt follows a newer one, and it never joins an
+/// attempt of other ranks or one that it has joined before: a launcher may
+/// restart its workers after an attempt that only some of them have joined.
+///
+/// Every rank uses a few keys; rank 0 reads all arrivals and publishes the
+/// result.
+///
+/// @returns the view of the store with the keys of this attempt only.
+/// @throws c10::Error on every rank if an arrival has an error or another
+///   backend, and if ranks are missing after `timeout`, of which rank 0 makes
+///   the list.
+c10::intrusive_ptr<c10d::Store> meet(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const RankOf& place,
+    const Arrival& mine,
+    std::chrono::milliseconds timeout);
+
+using AnswerOf =
+    std::function<std::string(const std::vector<std::string>& texts)>;
+
+/// Publishes `mine`. Rank 0 waits for the texts of all ranks and publishes
+/// `answer_of` them; all ranks return this answer.
+///
+/// @param error  if not "", a rank ends the wait of all: they throw it.
+/// @throws c10::Error on every rank if `answer_of` throws, if a rank gives an
+///   `error`, or if ranks are missing after `timeout`.
+std::string exchange_texts(c10d::Store& store,
+                           const RankOf& place,
+                           const std::string& mine,
+                           std::chrono::milliseconds timeout,
+                           const AnswerOf& answer_of,
+                           const std::string& error = "");
+
+/// Returns the ranks without a key in the store, by few requests if most ranks
+/// have one.
+/// @throws c10::Error if the store is gone.
+std::vector<int> missing_ranks(c10d::Store& store,
+                               int world_size,
+                               const std::function<std::string(int)>& key_of);
+
+/// Waits until every rank has called this with the same `name`, at most
+/// `timeout`. Returns false on time-out or if the store is gone.
+bool store_barrier(c10d::Store& store,
+                   const std::string& name,
+                   int world_size,
+                   std::chrono::milliseconds timeout) noexcept;
+
+}  // namespace ddp::detail
