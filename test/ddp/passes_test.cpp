@@ -286,7 +286,7 @@ TEST_CASE("a parameter that was frozen when wrapped stays so", "[passes]") {
   CHECK_NOTHROW(model(number(1)));
 }
 
-TEST_CASE("a forward under a NoSyncGuard takes back what was armed",
+TEST_CASE("a forward without a backward pass has no effect on the next pass",
           "[passes]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   Line net;
