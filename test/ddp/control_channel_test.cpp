@@ -237,7 +237,9 @@ TEST_CASE("rank 0 names the ranks that do not come", "[channel]") {
   for (const auto end : world.leave({1, 2}, milliseconds(500))) {
     CHECK(end == End::too_late);
   }
-  CHECK(world[0].channel->missing_ranks() == std::vector<int>{1, 2});
+  wait_until([&] {  // rank 3 may have said so late
+    return world[0].channel->missing_ranks() == std::vector<int>{1, 2};
+  });
 }
 
 TEST_CASE("a rank does not wait for rank 0 that has left", "[channel]") {
@@ -314,6 +316,8 @@ TEST_CASE("what a host does not wait for is asked for at the end",
   report.groups = {{"a", 0, -1}};
   world[1].does(report);
   CHECK(world[1].channel->leave(kPatience) == End::dead_wait);
+  // Rank 0 tells the others first.
+  wait_until([&] { return !world[0].dead_error().empty(); });
   CHECK_THAT(world[0].dead_error(),
              Contains("has been started by rank 0, but not by rank 1"));
 }
