@@ -85,6 +85,16 @@ std::string problem_of_groups(const Job& job) {
   return "";
 }
 
+/// Closes the groups of a rank that leaves because of `problem`.
+void leave_with_error(const Job& job, const std::string& problem) {
+  announce_fatal_error(job, problem);
+  if (job.channel) {
+    // The other ranks complete what this rank has done its part of.
+    std::this_thread::sleep_for(kSendPatience);
+  }
+  close_groups(job, /*finishes=*/false);
+}
+
 /// Waits for the other ranks, and returns the error for the program.
 std::string leave_with_others(Job& job) {
   const auto end = job.channel ? job.channel->leave(kLeaveTimeout)
@@ -100,6 +110,8 @@ std::string leave_with_others(Job& job) {
   if (end == ControlChannel::End::dead_wait) {
     problem = "rank " + std::to_string(job.env.rank) + ": " +
               job.channel->dead_wait_error();
+    // Another rank may wait for work of a group that this rank aborts.
+    leave_with_error(job, problem);
   } else if (!job.record->is_told()) {
     problem = problem_of_groups(job);
   }
@@ -195,12 +207,7 @@ std::string leave(Job& job) noexcept {
       return leave_with_others(job);
     }
     const auto error = std::current_exception();
-    announce_fatal_error(job, error ? text_of(error) : problem);
-    if (job.channel) {
-      // The other ranks complete what this rank has done its part of.
-      std::this_thread::sleep_for(kSendPatience);
-    }
-    close_groups(job, /*finishes=*/false);
+    leave_with_error(job, error ? text_of(error) : problem);
     return problem;
   } catch (...) {
     return text_of(std::current_exception());
