@@ -60,10 +60,12 @@ TEST_CASE("a rank that abandons a pass ends the waits of the others",
           "[exchange][shared]") {
   test::run_ranks(2, [](const Group& group) {
     Bucket bucket(group);
-    bucket.start();
+    // Rank 1 starts no sum, because a started sum may be complete before it
+    // abandons the pass.
     if (group->getRank() == 1) {
       bucket.exchange.abandon();
     } else {
+      bucket.start();
       expect_in(bucket.try_finish(), "rank 1 of the group has left or stopped");
     }
   });
