@@ -31,7 +31,6 @@
 #include "ddp/job/process_group.h"
 #include "ddp/job/record_errors.h"
 #include "ddp/job/spawn.h"
-#include "ddp/job/traffic.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"

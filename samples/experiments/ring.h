@@ -31,8 +31,8 @@ struct Exchange {
 };
 
 // Sends and receives concurrently. If all ranks sent first, each would block,
-// waiting for a receiver. An empty chunk is not sent.
-inline void exchange(const Exchange& step, c10d::Backend& group) {
+// waiting for a receiver. An empty chunk is not sent. Returns the bytes sent.
+inline int64_t exchange(const Exchange& step, c10d::Backend& group) {
   const bool is_grouped = group.supportsCoalescing();  // NCCL's group call
   std::vector<torch::Tensor> out{step.out}, in{step.in};
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
@@ -53,6 +53,7 @@ inline void exchange(const Exchange& step, c10d::Backend& group) {
       work->wait();
     }
   }
+  return static_cast<int64_t>(step.out.nbytes());
 }
 
 inline void check_contiguous(const torch::Tensor& tensor) {
@@ -93,13 +94,14 @@ class Chunks {
 ///
 /// @param tensor  contiguous; same shape and dtype on all ranks.
 /// @param group  any backend with send and recv.
+/// @returns the bytes that this rank has sent.
 /// @throws c10::Error if the tensor is not contiguous, or if a rank has left.
 ///
 /// Collective. The result is bitwise equal on all ranks.
 ///
 /// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
 /// clusters of workstations", JPDC 2009.
-inline void ring_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
+inline int64_t ring_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
   ring::check_contiguous(tensor);
   const torch::NoGradGuard no_grad;
   const int64_t ranks = group.getSize();
@@ -108,22 +110,25 @@ inline void ring_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
   const int64_t left = (rank + ranks - 1) % ranks;
   ring::Chunks chunks(tensor, ranks);
   auto buffer = torch::empty_like(chunks[0]);  // the largest chunk
+  int64_t sent = 0;
 
   for (int64_t step = 0; step < ranks - 1; ++step) {
     auto& mine = chunks[rank - step - 1];
     const auto received = buffer.narrow(0, 0, mine.numel());
-    ring::exchange({chunks[rank - step], right, received, left}, group);
+    sent += ring::exchange({chunks[rank - step], right, received, left}, group);
     mine.add_(received);
   }
   for (int64_t step = 0; step < ranks - 1; ++step) {
-    ring::exchange({chunks[rank + 1 - step], right, chunks[rank - step], left},
-                   group);
+    sent += ring::exchange(
+        {chunks[rank + 1 - step], right, chunks[rank - step], left}, group);
   }
+  return sent;
 }
 
 /// Sums a tensor in the simplest way: each rank sends all elements to every
 /// other rank, (p - 1) * n elements.
-inline void naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
+/// @returns the bytes that this rank has sent.
+inline int64_t naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
   ring::check_contiguous(tensor);
   const torch::NoGradGuard no_grad;
   const int64_t ranks = group.getSize();
@@ -131,10 +136,11 @@ inline void naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
   const auto own = tensor.view(-1);
   auto all = torch::empty({ranks, tensor.numel()}, tensor.options());
   all[rank].copy_(own);
+  int64_t sent = 0;
   for (int64_t distance = 1; distance < ranks; ++distance) {
     const int64_t to = (rank + distance) % ranks;
     const int64_t from = (rank + ranks - distance) % ranks;
-    ring::exchange({own, to, all[from], from}, group);
+    sent += ring::exchange({own, to, all[from], from}, group);
   }
   // Add in the order of the ranks, so that the results are bitwise equal on all
   // ranks.
@@ -142,6 +148,7 @@ inline void naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
   for (int64_t peer = 1; peer < ranks; ++peer) {
     own.add_(all[peer]);
   }
+  return sent;
 }
 
 /// Returns the exact number of elements that `ring_allreduce` sends from one

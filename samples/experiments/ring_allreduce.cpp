@@ -9,7 +9,6 @@
 //   ddprun --nproc-per-node=4 ring_allreduce
 //   ddprun --nproc-per-node=3 ring_allreduce --elements=1000003 --csv=cost.csv
 #include <ddp/ddp.h>
-#include <ddp/traffic.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "samples/experiments/ring.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
+#include "samples/support/socket_bytes.h"
 #include "samples/support/spread.h"
 #include "samples/support/stopwatch.h"
 #include "samples/support/text.h"
@@ -65,29 +65,29 @@ Outcome measure(const std::string& name,
                 int64_t rounds,
                 int64_t elements_sent,
                 const Reduce& reduce) {
-  ddp::CountingBackend group(ddp::process_group());
+  const auto group = ddp::process_group();
   auto result = input.clone();
-  reduce(result, group);  // connects the ranks
+  reduce(result, *group);  // connects the ranks
   std::vector<double> times;
+  int64_t sent = 0;
   int64_t wire = 0;
   for (int64_t round = 0; round < rounds; ++round) {
     result.copy_(input);
     synchronize(ddp::local_device());
     ddp::barrier();
-    group.take();
-    wire = ddp::tcp_bytes_sent();
+    wire = socket_bytes_sent();
     const Stopwatch time;
-    reduce(result, group);
+    sent = reduce(result, *group);
     synchronize(ddp::local_device());
     const double milliseconds = 1000 * time.seconds();
     ddp::barrier();  // all data have been sent
-    wire = ddp::tcp_bytes_sent() - wire;
+    wire = socket_bytes_sent() - wire;
     times.push_back(slowest(milliseconds));
   }
   const auto bytes = static_cast<int64_t>(input.element_size()) * elements_sent;
   return {name,
           result,
-          gather(group.take().sent),
+          gather(sent),
           gather(bytes),
           gather(wire),
           spread(times).median};
@@ -100,6 +100,7 @@ std::vector<Outcome> measure_all(const Options& options,
   const auto c10d = [](torch::Tensor& tensor, c10d::Backend&) {
     std::vector<torch::Tensor> tensors{tensor};
     ddp::process_group()->allreduce(tensors)->wait();
+    return int64_t{0};  // c10d does not count
   };
   return {measure("ring",
                   input,

@@ -17,8 +17,8 @@
 
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/random.h"
@@ -431,7 +431,7 @@ TEST_CASE("state travels in messages of limited size", "[ddp]") {
             torch::full({size}, 10 * group->getRank() + size, dtype));
       }
     }
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     detail::broadcast_from(1, *counted, state, /*message_bytes=*/64);
     for (const auto& tensor : state) {
       TORCH_CHECK(tensor.eq(10 + tensor.numel()).all().item<bool>(), tensor);

@@ -10,8 +10,8 @@
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reduce/detail/pass_mark.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
@@ -216,7 +216,7 @@ TEST_CASE("a weight that is none is refused", "[exchange][mean][errors]") {
 TEST_CASE("no exchange leaves each rank its own gradients and sends none",
           "[exchange][mean]") {
   run_ranks(3, [](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     auto a = leaf({1000});
     Reducer reducer({{"a", a}},
                     counted,

@@ -5,8 +5,8 @@
 
 #include "ddp/reduce/detail/static_graph.h"
 #include "ddp/reducer.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
@@ -132,7 +132,7 @@ TEST_CASE("what no rank has used is never sent", "[static_graph]") {
   const bool rank_1_uses_some = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
     const int rank = group->getRank();
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     auto used = leaf({100}), some = leaf({1000}), never = leaf({10'000});
     auto rows = leaf({10, 3});
     Reducer reducer(

@@ -11,8 +11,8 @@
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reduce/detail/pass_mark.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
@@ -24,8 +24,10 @@ using torch::Tensor;
 
 constexpr int64_t kFloat = sizeof(float);
 
-void expect(const Traffic& bytes, const Traffic& expected, const char* when) {
-  const auto values = [](const Traffic& traffic) {
+void expect(const test::Traffic& bytes,
+            const test::Traffic& expected,
+            const char* when) {
+  const auto values = [](const test::Traffic& traffic) {
     return std::vector<int64_t>{traffic.all_reduce,
                                 traffic.broadcast,
                                 traffic.all_gather,
@@ -56,11 +58,11 @@ TORCH_MODULE(Net);
 /// A rank, and a backend that counts its wrapper's bytes.
 struct Rank {
   explicit Rank(const Group& group)
-      : counted(c10::make_intrusive<CountingBackend>(group)),
+      : counted(c10::make_intrusive<test::CountingBackend>(group)),
         model(net, DistributedDataParallelOptions().process_group(counted)) {}
   void pass() { model->forward(torch::ones({2, 5})).sum().backward(); }
 
-  c10::intrusive_ptr<CountingBackend> counted;
+  c10::intrusive_ptr<test::CountingBackend> counted;
   Net net;
   DistributedDataParallel<NetImpl> model;
 };
@@ -70,8 +72,8 @@ constexpr int64_t kBuffers = 11;
 
 /// Returns the bytes of a pass: the gradients with the status, and the
 /// buffers.
-Traffic pass_bytes() {
-  Traffic bytes;
+test::Traffic pass_bytes() {
+  test::Traffic bytes;
   bytes.all_reduce = (kParameters + detail::kMarkNumel) * kFloat;
   bytes.broadcast = kBuffers * kFloat;
   return bytes;
@@ -97,7 +99,7 @@ TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
       expect(rank.counted->take(), turn, "a pass in a Join");
     }
     join.finish([&] { expect(rank.counted->take(), turn, "a shadow pass"); });
-    Traffic end;
+    test::Traffic end;
     end.all_gather = sizeof(int);
     end.broadcast = (kParameters + kBuffers) * kFloat;
     expect(rank.counted->take(), end, "the end of a Join");
@@ -132,7 +134,7 @@ TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
   const int64_t channels = GENERATE(1, 6);
   const auto dtype = GENERATE(torch::kFloat, torch::kDouble);
   run_ranks(3, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     SyncBatchNorm norm(channels, counted);
     norm->to(dtype);
     const auto bytes =
@@ -144,12 +146,12 @@ TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
     counted->take();
     const auto trained = input().requires_grad_();
     const auto output = norm->forward(trained);
-    Traffic forward;  // mean, variance, and one count
+    test::Traffic forward;  // mean, variance, and one count
     forward.all_gather =
         2 * bytes + static_cast<int64_t>(torch::elementSize(dtype));
     expect(counted->take(), forward, "forward");
     output.sum().backward();
-    Traffic backward;  // two sums
+    test::Traffic backward;  // two sums
     backward.all_reduce = 2 * bytes;
     expect(counted->take(), backward, "backward");
 
@@ -180,7 +182,7 @@ TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
       }
       rank.counted->take();
       optimizer.step();
-      Traffic bytes;
+      test::Traffic bytes;
       bytes.broadcast = kParameters * kFloat;
       expect(rank.counted->take(), bytes, "a step");
     }

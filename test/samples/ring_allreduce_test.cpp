@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "ddp/traffic.h"
+#include "samples/support/socket_bytes.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -48,20 +48,17 @@ TEST_CASE("both all-reduces sum, and send what they should", "[ring]") {
   run_ranks(ranks, [&](const Group& group) {
     const auto rank = static_cast<size_t>(group->getRank());
     const auto size = static_cast<int64_t>(torch::elementSize(dtype));
-    ddp::CountingBackend counted(group);
     const auto input = ramp(numel, group->getRank() + 1, dtype);
     const auto expected = ramp(numel, ranks * (ranks + 1) / 2, dtype);
 
     auto tensor = input.clone();
-    ring_allreduce(tensor, counted);
-    ring[rank] = counted.take().sent;
+    ring[rank] = ring_allreduce(tensor, *group);
     TORCH_CHECK(torch::equal(tensor, expected), tensor);
     TORCH_CHECK(ring[rank] ==
                 size * ring_elements_sent(numel, ranks, group->getRank()));
 
     tensor = input.clone();
-    naive_allreduce(tensor, counted);
-    naive[rank] = counted.take().sent;
+    naive[rank] = naive_allreduce(tensor, *group);
     TORCH_CHECK(torch::equal(tensor, expected), tensor);
     TORCH_CHECK(naive[rank] == size * (ranks - 1) * numel);
   });
@@ -112,6 +109,20 @@ TEST_CASE("a tensor with gaps is refused", "[ring]") {
   for (const auto& error : errors) {
     CHECK_THAT(error, Catch::Contains("Expected a contiguous tensor"));
   }
+}
+
+TEST_CASE("the kernel counts what sockets send", "[ring]") {
+  const int64_t before = socket_bytes_sent();
+  run_ranks(2, [&](const Group& group) {
+    std::vector<torch::Tensor> data{torch::zeros({100'000})};
+    group->allreduce(data, {})->wait();
+    std::vector<torch::Tensor> done{torch::zeros({1})};
+    group->allreduce(done, {})->wait();  // keeps connections open
+    if (group->getRank() == 0) {
+      TORCH_CHECK(socket_bytes_sent() - before >= 400'000);
+    }
+    group->allreduce(done, {})->wait();
+  });
 }
 
 }  // namespace ring_allreduce_test

@@ -4,7 +4,9 @@
 
 #include "samples/support/devices.h"
 #include "samples/support/parameter_hash.h"
+#include "samples/support/socket_bytes.h"
 #include "test/bench/dp_vs_ddp/module_bytes.h"
+#include "test/support/counting_backend.h"
 
 namespace ddp::bench {
 
@@ -82,7 +84,8 @@ std::shared_ptr<Classifier> DataParallelWay::add_replica() {
 DistributedWay::DistributedWay(const WaysOptions& options)
     : options_(options),
       training_(options.training, {ddp::local_device()}),
-      counted_(c10::make_intrusive<ddp::CountingBackend>(ddp::process_group())),
+      counted_(c10::make_intrusive<ddp::test::CountingBackend>(
+          ddp::process_group())),
       model_(training_.network(),
              ddp::DistributedDataParallelOptions().process_group(counted_)) {}
 
@@ -92,11 +95,11 @@ double DistributedWay::step(int64_t number) {
   }
   const auto [part, weight] = part_of(training_.batch(number));
   ddp::barrier();
-  const int64_t before = ddp::tcp_bytes_sent();
+  const int64_t before = samples::socket_bytes_sent();
   const double seconds = make_step(training_, model_, number, part, weight);
   ddp::barrier();  // all data have been sent
   if (number >= kWarmUps) {
-    sent_by_sockets_ += ddp::tcp_bytes_sent() - before;
+    sent_by_sockets_ += samples::socket_bytes_sent() - before;
   }
   return seconds;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ddp/distributed_data_parallel.h>
-#include <ddp/traffic.h>
 #include <dp/data_parallel.h>
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include "samples/support/models.h"
 #include "test/bench/dp_vs_ddp/device_costs.h"
 #include "test/bench/dp_vs_ddp/digits_training.h"
+#include "test/support/counting_backend.h"
 
 namespace ddp::bench {
 
@@ -77,7 +77,7 @@ class DistributedWay {
  private:
   WaysOptions options_;
   DigitsTraining training_;
-  c10::intrusive_ptr<ddp::CountingBackend> counted_;
+  c10::intrusive_ptr<ddp::test::CountingBackend> counted_;
   DistributedDataParallel<samples::Classifier> model_;
   int64_t broadcast_before_ = 0;
   int64_t sent_by_sockets_ = 0;

@@ -6,8 +6,8 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/no_exchange.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 
@@ -115,7 +115,7 @@ TEST_CASE("gradients travel in reduce_dtype", "[mixed]") {
                Wire{MixedPrecision().reduce_dtype(torch::kHalf), 2},
                Wire{MixedPrecision().reduce_dtype(torch::kDouble), 8});
   run_ranks(2, [&, &precision = precision, &bytes = bytes](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     torch::nn::Linear net(torch::nn::LinearOptions(1000, 1).bias(false));
     DistributedDataParallel model(net, precise(precision, counted));
     for (int step = 0; step < 2; ++step) {

@@ -6,8 +6,8 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
@@ -76,7 +76,7 @@ TEST_CASE("narrow gradients may be added up in float", "[exchange][cast]") {
 TEST_CASE("a narrow wire sends half the bytes", "[exchange][cast]") {
   const int64_t numel = 1000;
   const auto bytes = [&](const Group& group, std::optional<at::ScalarType> to) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     auto weight = leaf({numel});
     Reducer reducer(
         {{"w", weight}}, counted, to ? through(counted, *to) : Options());

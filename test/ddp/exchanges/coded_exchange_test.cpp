@@ -5,8 +5,8 @@
 #include <torch/types.h>
 
 #include "ddp/reduce/detail/pass_mark.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
@@ -173,7 +173,7 @@ TEST_CASE("a code's bytes are what is sent", "[exchange][coded]") {
   const int size = GENERATE(2, 4);
   const bool is_narrow = GENERATE(false, true);
   run_ranks(size, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     const int64_t numel = 4096;
     auto weight = leaf({numel});
     Reducer reducer({{"w", weight}},

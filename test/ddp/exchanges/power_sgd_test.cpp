@@ -8,8 +8,8 @@
 
 #include "ddp/exchanges/detail/low_rank.h"
 #include "ddp/reduce/detail/pass_mark.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
@@ -254,7 +254,7 @@ TEST_CASE("all ranks have the same bits", "[exchange][powersgd]") {
 TEST_CASE("PowerSGD sends the factors", "[exchange][powersgd]") {
   const int64_t rank = GENERATE(1, 4);
   run_ranks(2, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     auto weight = leaf({100, 60});
     auto bias = leaf({100});
     Reducer reducer({{"weight", weight}, {"bias", bias}},

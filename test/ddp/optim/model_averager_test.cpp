@@ -25,8 +25,8 @@
 #include "ddp/join.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
@@ -73,7 +73,7 @@ TEST_CASE("parameters are averaged every few steps", "[averager]") {
   const int size = GENERATE(1, 2, 3, 4);
   const int64_t warmup = GENERATE(0, 2);
   run_ranks(size, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     const auto options = Every(3, counted).warmup_steps(warmup);
     ModelAverager averager(options);
     auto fine = torch::zeros({5}, torch::kDouble).requires_grad_();
@@ -177,7 +177,7 @@ TEST_CASE("an average copies a part of the model at a time", "[averager]") {
 
 TEST_CASE("local steps wait for nobody", "[averager]") {
   run_ranks(2, [](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     torch::nn::Linear net(3, 2);
     DistributedDataParallel model(
         net, DistributedDataParallelOptions().process_group(counted));

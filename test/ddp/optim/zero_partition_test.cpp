@@ -8,9 +8,9 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/optim/detail/partition_evenly.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
-#include "ddp/traffic.h"
 #include "test/ddp/optim/optimizers.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
@@ -143,7 +143,7 @@ TEST_CASE("by bucket each rank keeps 1/p of the state, whatever the sizes",
   const int size = GENERATE(2, 3);
   const std::vector<int64_t> large{300, 200};  // more than all others together
   run_ranks(size, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     const auto params =
         test::parameters({{33}, {70, 30}, large, {1}, {5}, {999}, {4096}});
     int64_t total = 0;

@@ -16,10 +16,10 @@
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
-#include "ddp/traffic.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/ddp/optim/optimizers.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
 
@@ -147,7 +147,7 @@ TEST_CASE("p ranks keep 1/p of the state each, and send the parameters once",
           "[zero][ranks]") {
   const int size = GENERATE(1, 2, 3, 4);
   run_ranks(size, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     const auto params =
         test::parameters(std::vector<std::vector<int64_t>>(24, {10, 10}));
     ZeroRedundancyOptimizer optimizer(params, maker("adam"), Group(counted));

@@ -36,8 +36,8 @@
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/process_group.h"
 #include "ddp/trace.h"
-#include "ddp/traffic.h"
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/rank_processes.h"
 #include "test/support/temporary_folder.h"
 
@@ -157,7 +157,7 @@ TEST_CASE("gradients of the ranks of one host lie in shared memory") {
 TEST_CASE("a group around the job's gets its all-reduces") {
   expect_whole(run_rank_processes(2, [](int) {
     init_process_group(over_gloo());
-    auto counted = c10::make_intrusive<CountingBackend>(process_group());
+    auto counted = c10::make_intrusive<test::CountingBackend>(process_group());
     Model model(make_net(), options_over(counted));
     expect_gradients_in_shared_memory(model, false);
     TORCH_CHECK(counted->take().all_reduce >= 3 * 620 * 4);
@@ -217,7 +217,7 @@ TEST_CASE("two ranks train as over Gloo, bit for bit") {
   expect_whole(run_rank_processes(2, [=](int rank) {
     init_process_group(over_gloo());
     const auto group = process_group();
-    const Group plain = c10::make_intrusive<CountingBackend>(group);
+    const Group plain = c10::make_intrusive<test::CountingBackend>(group);
     Model ours(make_net(),
                options_over(group)
                    .exchange(around(
@@ -305,7 +305,7 @@ TEST_CASE("ranks that do not all give the job's group learn why") {
     init_process_group(over_gloo());
     auto group = process_group();
     if (rank == 0) {
-      group = c10::make_intrusive<CountingBackend>(group);
+      group = c10::make_intrusive<test::CountingBackend>(group);
     }
     Model model(make_net(), options_over(group));
   });

@@ -1,17 +1,15 @@
-#include "ddp/traffic.h"
-
-#include <sys/socket.h>
 
 #include <torch/types.h>
 
 #include "test/support/catch.h"
+#include "test/support/counting_backend.h"
 #include "test/support/local_ranks.h"
 
-using ddp::CountingBackend;
-using ddp::Traffic;
+using ddp::test::CountingBackend;
 using ddp::test::Group;
+using ddp::test::Traffic;
 
-namespace traffic_test {
+namespace counting_backend_test {
 
 int64_t sum_of(const Traffic& bytes) {
   return bytes.all_reduce + bytes.broadcast + bytes.all_gather +
@@ -83,18 +81,4 @@ TEST_CASE("messages are counted where they are sent", "[traffic]") {
   });
 }
 
-TEST_CASE("the kernel counts what sockets send", "[traffic]") {
-  const int64_t before = ddp::tcp_bytes_sent();
-  ddp::test::run_ranks(2, [&](const Group& group) {
-    std::vector<torch::Tensor> data{torch::zeros({100'000})};
-    group->allreduce(data, {})->wait();
-    std::vector<torch::Tensor> done{torch::zeros({1})};
-    group->allreduce(done, {})->wait();  // keeps connections open
-    if (group->getRank() == 0) {
-      TORCH_CHECK(ddp::tcp_bytes_sent() - before >= 400'000);
-    }
-    group->allreduce(done, {})->wait();
-  });
-}
-
-}  // namespace traffic_test
+}  // namespace counting_backend_test

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "ddp/job/traffic.h"  // IWYU pragma: export
