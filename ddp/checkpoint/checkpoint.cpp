@@ -4,7 +4,7 @@
 
 #include "ddp/checkpoint/detail/exchange_entry.h"
 #include "ddp/checkpoint/detail/load_together.h"
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp {
 

@@ -12,7 +12,7 @@
 #include "ddp/checkpoint/detail/folder_plan.h"
 #include "ddp/checkpoint/detail/load_together.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 #include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp {
 namespace {

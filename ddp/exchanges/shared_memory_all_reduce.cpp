@@ -4,10 +4,10 @@
 #include <functional>
 #include <utility>
 
+#include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/wait.h"
-#include "ddp/job/wants_shared_memory.h"
 #include "ddp/shared_memory/share_memory.h"
 #include "ddp/shared_memory/shared_sums.h"
 

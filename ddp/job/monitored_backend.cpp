@@ -6,8 +6,8 @@
 
 #include "ddp/base/background_task.h"
 #include "ddp/base/job_files/progress_file.h"
-#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/wait.h"
 

@@ -1,7 +1,7 @@
 #include "ddp/job/preemption.h"
 
 #include "ddp/base/job_files/stop_file.h"
-#include "ddp/job/announce.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/process_group.h"
 

@@ -15,17 +15,14 @@
 #include "ddp/base/gpu_checks.h"
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/base/net/tcp.h"
-#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/detail/job.h"
 #include "ddp/job/detail/lock_within.h"
-#include "ddp/job/detail/uncaught.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/interface_hint.h"
+#include "ddp/job/record_errors.h"
 #include "ddp/job/rendezvous.h"
-#include "ddp/job/sibling_group.h"
 #include "ddp/job/trace_file.h"
-#include "ddp/job/wants_shared_memory.h"
 
 namespace ddp {
 namespace {
@@ -357,6 +354,10 @@ void detail::request_stop() {
 bool detail::wants_shared_memory() {
   return variable("DDP_SHARED_MEMORY", "1") != "0" &&
          (job() == nullptr || job()->shares_memory);
+}
+
+std::string detail::interface_hint_of(const WorkerEnv& env) {
+  return env.host_count > 1 ? env.master_addr : "";
 }
 
 std::string detail::interface_hint() {

@@ -14,9 +14,9 @@ namespace ddp {
 ///
 /// The destructors of the body have run by then. If one of them has destroyed
 /// the process group, the other ranks learn that this rank has thrown, but not
-/// the text. A file that cannot be written
-/// is reported to stderr. Exceptions of other threads are not caught. A code
-/// that the body returns is passed on without a report.
+/// the text. A file that cannot be written is reported to stderr. Exceptions of
+/// other threads are not caught. A code that the body returns is passed on
+/// without a report.
 ///
 /// Programs can do without this function: from `init_process_group()` on, an
 /// uncaught exception is recorded in the same file before it ends the process
@@ -37,5 +37,14 @@ namespace ddp {
 ///
 /// Source: torch.distributed.elastic.multiprocessing.errors.record.
 int record_errors(const std::function<int()>& body);
+
+namespace detail {
+
+/// Installs a terminate handler, once. The handler reports an uncaught
+/// exception as `record_errors` does and flushes stdout; the previous handler
+/// runs next. Thread-safe.
+void install_terminate_handler();
+
+}  // namespace detail
 
 }  // namespace ddp

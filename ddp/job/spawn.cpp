@@ -10,8 +10,8 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
-#include "ddp/job/announce.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/detail/fork_hazards.h"
 #include "ddp/job/detail/forked_process.h"
 

@@ -9,9 +9,9 @@
 #include <c10/util/Type.h>
 
 #include "ddp/base/job_files/progress_file.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
-#include "ddp/job/sibling_group.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/tensors/renormed_embedding.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ddp/job/announce.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
 #include "dp/servers/detail/coordinator.h"
 #include "dp/servers/detail/serve_workers.h"

@@ -6,7 +6,7 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
-#include "ddp/job/announce.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/detail/forked_process.h"
 
 namespace ddp::test {

@@ -7,7 +7,7 @@
 #include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include "ddp/checkpoint/detail/load_together.h"
 
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 

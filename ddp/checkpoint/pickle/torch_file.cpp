@@ -12,7 +12,7 @@
 #include "ddp/checkpoint/pickle/legacy_file.h"
 #include "ddp/checkpoint/pickle/unpickler.h"
 #include "ddp/checkpoint/pickle/zip_reader.h"
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 namespace {

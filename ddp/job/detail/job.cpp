@@ -9,8 +9,8 @@
 
 #include "ddp/base/text/rank_text.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/interface_hint.h"
 
 namespace ddp::detail {
 namespace {
@@ -129,10 +129,6 @@ std::string leave_with_others(Job& job) {
 
 bool has_lost_store(const Job& job) {
   return job.record->departure_of(0).has_value();
-}
-
-std::string interface_hint_of(const WorkerEnv& env) {
-  return env.host_count > 1 ? env.master_addr : "";
 }
 
 void open_channel(Job& job) {

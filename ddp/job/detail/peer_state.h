@@ -13,8 +13,6 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/job/stop_vote.h"
-
 namespace ddp::detail {
 
 /// Time limit for the report of a departure, which may come after its effects:
@@ -40,6 +38,32 @@ struct Departure {
 /// Pure: "rank 1 has left because of an exception after 37 backward passes;
 /// this rank has begun 38". `passes` counts the passes of this rank.
 std::string describe(const Departure& departure, int64_t passes);
+
+/// Agreement of a job's ranks on the pass after which they stop. Each rank that
+/// knows of the stop request votes for it in its passes. A rank that receives
+/// a vote votes, too. The ranks stop after the first pass in which all
+/// have voted. Thread-safe.
+class StopVote {
+ public:
+  /// From now on this rank votes to stop.
+  void say() noexcept { says_ = true; }
+  bool says() const noexcept { return says_; }
+
+  /// Records the result of a pass: whether any rank and whether all have voted.
+  void hear(bool any, bool all) noexcept {
+    if (any) {
+      says_ = true;
+    }
+    if (all) {
+      is_agreed_ = true;
+    }
+  }
+  bool is_agreed() const noexcept { return is_agreed_; }
+
+ private:
+  std::atomic<bool> says_{false};
+  std::atomic<bool> is_agreed_{false};
+};
 
 /// State of a job as seen by this rank: its own progress and the departures of
 /// other ranks. All groups of the job share it. Thread-safe; does not

@@ -11,7 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
-#include "ddp/job/explain.h"
+#include "ddp/job/error_text.h"
 #include "ddp/tensors/alias_without_view.h"
 #include "ddp/tensors/generator_states.h"
 

@@ -14,7 +14,6 @@
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/explain.h"
 
 namespace dp::detail {
 namespace {
