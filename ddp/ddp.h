@@ -33,7 +33,6 @@
 #include "ddp/job/spawn.h"
 #include "ddp/job/traffic.h"
 #include "ddp/nn/checkpoint_activations.h"
-#include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/model_averager.h"
