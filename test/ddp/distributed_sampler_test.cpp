@@ -7,7 +7,7 @@
 #include <torch/data.h>
 #include <torch/serialize/archive.h>
 
-#include "ddp/tensors/split_indices.h"
+#include "ddp/data/detail/split_indices.h"
 #include "test/support/catch.h"
 
 namespace distributed_sampler_test {
