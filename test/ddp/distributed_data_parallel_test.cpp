@@ -52,7 +52,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST_CASE("rank 0's parameters and buffers are everyone's", "[ddp]") {
+TEST_CASE("all ranks get rank 0's parameters and buffers", "[ddp]") {
   const int size = GENERATE(1, 2, 4);
   run_ranks(size, [](const Group& group) {
     Net net;
