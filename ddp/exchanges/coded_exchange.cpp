@@ -7,7 +7,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/streams.h"
@@ -54,7 +53,7 @@ void CodedExchange::finish(const GradientBucket& given) {
   if (!bucket.work) {
     return;
   }
-  const auto name = detail::bucket_text(given);
+  const auto name = given.text();
   detail::wait(bucket.work, *group_, "all-to-all of " + name);
   auto mine =
       code_->encode(code_->decode(bucket.received).sum(0, /*keepdim=*/true));
