@@ -18,7 +18,6 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/exchange.h"
 #include "ddp/exchanges/forwarding_exchange.h"
-#include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
