@@ -3,7 +3,6 @@
 // Everything of ddp::ddp.
 #include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
-#include "ddp/amp/mixed_precision.h"
 #include "ddp/base/job_files/progress.h"
 #include "ddp/base/version.h"
 #include "ddp/checkpoint/checkpoint.h"

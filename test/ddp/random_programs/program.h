@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-#include "ddp/amp/mixed_precision.h"
+#include "ddp/options.h"
 
 namespace ddp::test {
 
