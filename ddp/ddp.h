@@ -3,7 +3,6 @@
 // Everything of ddp::ddp.
 #include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
-#include "ddp/amp/mixed_precision.h"
 #include "ddp/base/job_files/progress.h"
 #include "ddp/base/version.h"
 #include "ddp/checkpoint/checkpoint.h"
@@ -18,7 +17,6 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/exchange.h"
 #include "ddp/exchanges/forwarding_exchange.h"
-#include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
@@ -32,7 +30,6 @@
 #include "ddp/job/record_errors.h"
 #include "ddp/job/spawn.h"
 #include "ddp/nn/checkpoint_activations.h"
-#include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/model_averager.h"

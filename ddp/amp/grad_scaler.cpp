@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <unordered_set>
+#include <vector>
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/amp/detail/unscale_gradients.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
@@ -55,6 +58,79 @@ std::string describe(const at::Tensor& tensor) {
                         tensor.scalar_type(),
                         tensor.sizes())
              : "an undefined tensor";
+}
+
+/// Gradients of one device and dtype, which LibTorch unscales in one call.
+using AlikeGradients = std::vector<at::Tensor>;
+
+void add_gradient(std::vector<AlikeGradients>& lists,
+                  const at::Tensor& values) {
+  const auto is_alike = [&](const AlikeGradients& list) {
+    return list.front().device() == values.device() &&
+           list.front().scalar_type() == values.scalar_type();
+  };
+  const auto found = std::find_if(lists.begin(), lists.end(), is_alike);
+  if (found == lists.end()) {
+    lists.push_back({values});
+  } else {
+    found->push_back(values);
+  }
+}
+
+std::vector<AlikeGradients> gradients_of(
+    const torch::optim::Optimizer& optimizer) {
+  std::vector<AlikeGradients> lists;
+  // LibTorch's Module::parameters() lists a tied parameter several times.
+  std::unordered_set<const c10::TensorImpl*> seen;
+  size_t group = 0;
+  for (const auto& each : optimizer.param_groups()) {
+    for (size_t i = 0; i < each.params().size(); ++i) {
+      const at::Tensor& grad = each.params()[i].grad();
+      if (!grad.defined() || !seen.insert(grad.unsafeGetTensorImpl()).second) {
+        continue;
+      }
+      TORCH_CHECK(grad.scalar_type() != c10::kHalf,
+                  "Expected gradients of float to unscale, but parameter ",
+                  i,
+                  " of the optimizer's group ",
+                  group,
+                  " has one of float16; keep parameters in float and let an "
+                  "AutocastGuard choose where to compute in float16");
+      add_gradient(lists, grad.is_sparse() ? grad._values() : grad);
+    }
+    ++group;
+  }
+  return lists;
+}
+
+/// Copies to another device. A copy to the host blocks: otherwise the host
+/// would read it too early.
+at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
+  return tensor.to(device, tensor.scalar_type(), !device.is_cpu());
+}
+
+/// Multiplies the gradients of an optimizer's parameters by `factor`, in place:
+/// for a sparse gradient its values, and for a tied parameter, which the
+/// optimizer may list several times, only once. Waits for a device only if the
+/// factor or a result must be copied to the host. A gradient of float16 throws
+/// before any change; for another dtype that LibTorch cannot unscale (complex,
+/// bfloat16 on a GPU), gradients of other dtypes may have been changed.
+/// @param factor  one float, on any device.
+/// @returns one float on that device, above 0 if a gradient contained inf or
+///   NaN; undefined if no parameter has a gradient.
+at::Tensor unscale_gradients(const torch::optim::Optimizer& optimizer,
+                             const at::Tensor& factor) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor found_inf;
+  for (const auto& gradients : gradients_of(optimizer)) {
+    const auto device = gradients.front().device();
+    auto found_here = at::zeros({}, factor.options().device(device));
+    at::_amp_foreach_non_finite_check_and_unscale_(
+        gradients, found_here, moved(factor, device));
+    found_here = moved(found_here, factor.device());
+    found_inf = found_inf.defined() ? found_inf.add_(found_here) : found_here;
+  }
+  return found_inf;
 }
 
 }  // namespace
@@ -170,7 +246,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
   // In double: a float reciprocal may differ from the nearest float.
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
-  const auto found_inf = detail::unscale_gradients(optimizer, factor);
+  const auto found_inf = unscale_gradients(optimizer, factor);
   progress.stage = Stage::unscaled;
   progress.found_inf = agreed(found_inf, optimizer);
 }

@@ -4,8 +4,8 @@
 
 #include <torch/serialize/archive.h>
 
+#include "ddp/data/detail/split_indices.h"
 #include "ddp/job/process_group.h"
-#include "ddp/tensors/split_indices.h"
 
 namespace ddp {
 namespace {

@@ -9,10 +9,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/data/detail/split_indices.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/gather_rows.h"
 #include "ddp/job/peers.h"
-#include "ddp/tensors/split_indices.h"
 
 namespace ddp {
 namespace {

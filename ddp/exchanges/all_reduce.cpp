@@ -5,7 +5,6 @@
 #include <typeinfo>
 #include <utility>
 
-#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/wait.h"
@@ -65,7 +64,7 @@ void AllReduce::start(const GradientBucket& bucket) {
 
 void AllReduce::finish(const GradientBucket& bucket) {
   const auto work = std::exchange(works_[bucket.index], nullptr);
-  detail::wait(work, *group_, "all-reduce of " + detail::bucket_text(bucket));
+  detail::wait(work, *group_, "all-reduce of " + bucket.text());
   if (options_.predivide()) {
     bucket.payload.mul_(rest());
   }

@@ -6,6 +6,11 @@
 
 namespace ddp {
 
+std::string GradientBucket::text() const {
+  return "gradient bucket " + std::to_string(index + 1) + " of " +
+         std::to_string(count);
+}
+
 std::vector<at::Tensor> GradientBucket::gradients() const {
   if (payload.is_sparse()) {
     return {payload};

@@ -41,6 +41,9 @@ struct GradientBucket {
   /// Returns true for the last bucket of the plan.
   bool is_last() const { return index + 1 == count; }
 
+  /// Returns text for messages: "gradient bucket 1 of 2", counted from 1.
+  std::string text() const;
+
   /// Returns the gradient of each parameter: tensors in the payload's memory
   /// with the parameter's shape, or the sparse payload. Creates tensors, so use
   /// it only in exchanges that work on matrices; elementwise exchanges use the

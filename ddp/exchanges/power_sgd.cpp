@@ -14,7 +14,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
@@ -219,7 +218,7 @@ void PowerSGD::make_qs(Bucket& bucket) {
 
 void PowerSGD::finish(const GradientBucket& given) {
   auto& bucket = buckets_[given.index];
-  const auto what = "all-reduce of " + detail::bucket_text(given);
+  const auto what = "all-reduce of " + given.text();
   if (const auto work = std::exchange(bucket.work, nullptr)) {
     detail::wait(work, *group_, what);
   }

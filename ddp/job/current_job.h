@@ -22,13 +22,14 @@ void report_lost_rank(int rank);
 /// Tells all ranks that a stop is requested. Does nothing without a job.
 void request_stop();
 
-/// Returns a second group of the same ranks, in the same order, whose
-/// collectives are not ordered with the collectives of `group`. A group has one
-/// such group for each purpose. The first call makes it, which is collective
-/// over its ranks alone; it is closed when the job is left.
+/// Returns a second group of the same ranks, in the same order. Collectives of
+/// the two groups may run in any order. A group has one sibling for each
+/// purpose. The first call connects the sibling's ranks and is collective over
+/// them; later calls return the same sibling. It is closed when this rank
+/// leaves the job. Returns null if `group` is neither a group of the job nor a
+/// backend that forwards to one, because ddp cannot create another backend of
+/// an unknown kind.
 /// @param purpose  one word, the same on all ranks.
-/// @returns null if `group` neither is a group of the job nor forwards to one:
-///   other backends cannot be made again.
 /// @throws c10::Error if the ranks cannot be connected.
 c10::intrusive_ptr<c10d::Backend> sibling_group(const c10d::Backend& group,
                                                 const std::string& purpose);

@@ -11,8 +11,8 @@
 #include <torch/nn/module.h>
 
 #include "ddp/nn/detail/draw_counter.h"
+#include "ddp/nn/detail/replay_state.h"
 #include "ddp/nn/detail/segment_graph.h"
-#include "ddp/nn/replay_state.h"
 #include "ddp/tensors/replica_scope.h"
 
 namespace ddp::detail {

@@ -5,14 +5,45 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/amp/mixed_precision.h"
 #include "ddp/exchanges/exchange.h"
 #include "ddp/reduce/buffer_hook.h"
 
 namespace ddp {
+
+/// Dtypes for `DistributedDataParallelOptions::mixed_precision`: of gradients
+/// in transit and of buffers. Each is torch::kBFloat16, kHalf, kFloat or
+/// kDouble (another dtype throws c10::Error when a module is wrapped), or
+/// std::nullopt for no conversion. Integers, bools and complex numbers are
+/// never converted, and neither are ignored tensors
+/// (`params_and_buffers_to_ignore`).
+///
+/// The forward computes in the dtypes of the parameters and inputs. For a
+/// forward in a narrow dtype use `AutocastGuard`.
+///
+/// Example:
+/// @code
+///   ddp::DistributedDataParallel model(
+///       net,
+///       ddp::DistributedDataParallelOptions().mixed_precision(
+///           ddp::MixedPrecision().reduce_dtype(torch::kBFloat16)));
+///   const ddp::AutocastGuard autocast(
+///       device.type(), ddp::AutocastOptions().dtype(torch::kBFloat16));
+///   auto loss = torch::nll_loss(model(data), target);
+/// @endcode
+struct MixedPrecision {
+  /// Dtype in which gradients are sent and summed (`CastExchange`). A
+  /// reduce_dtype beside an `exchange` of your own throws c10::Error when the
+  /// module is wrapped: put a `CastExchange` around the exchange instead.
+  TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
+  /// Dtype of buffers, which are converted permanently when the module is
+  /// wrapped. The operators of the forward must accept it: a batch norm with
+  /// weights needs its buffers in the dtype of the weights.
+  TORCH_ARG(std::optional<c10::ScalarType>, buffer_dtype) = std::nullopt;
+};
 
 /// Options of `DistributedDataParallel`; the defaults are PyTorch's, except for
 /// bucket_cap_mb with Gloo. All ranks need equal options, and an exchange of
@@ -110,10 +141,9 @@ struct DistributedDataParallelOptions {
   /// How ranks combine their gradients. Null: `CastExchange` if mixed_precision
   /// has a reduce_dtype, else `SharedMemoryAllReduce` in a wrapper over a group
   /// of the job with Gloo, else `AllReduce`; and nothing for a single rank. The
-  /// object keeps state between steps, so each
-  /// model needs one of its own. It also runs in a world of one, which needs a
-  /// process group then (`init_process_group`), else the constructor throws
-  /// c10::Error.
+  /// object keeps state between steps, so each model needs one of its own. It
+  /// also runs in a world of one, which needs a process group then
+  /// (`init_process_group`), else the constructor throws c10::Error.
   TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 

@@ -8,13 +8,16 @@ namespace ddp::detail {
 /// process groups.
 class ReplicaScope {
  public:
-  ReplicaScope();
-  ~ReplicaScope();
+  ReplicaScope() { ++entered_; }
+  ~ReplicaScope() { --entered_; }
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
 
   /// Returns true if this thread is inside a scope.
-  static bool is_entered();
+  static bool is_entered() { return entered_ > 0; }
+
+ private:
+  inline static thread_local int entered_ = 0;
 };
 
 }  // namespace ddp::detail

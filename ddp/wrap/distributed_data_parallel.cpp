@@ -9,6 +9,8 @@
 #include <c10/util/Type.h>
 
 #include "ddp/base/job_files/progress_file.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/job/current_job.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
@@ -17,8 +19,6 @@
 #include "ddp/tensors/renormed_embedding.h"
 #include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
-#include "ddp/wrap/detail/default_exchange.h"
-#include "ddp/wrap/detail/precision_of_wrapper.h"
 #include "ddp/wrap/detail/wrapped_module.h"
 
 namespace ddp {
@@ -70,6 +70,45 @@ std::string max_norm_problem(const torch::nn::Module& module,
 template <typename T>
 std::string text_of(const std::optional<T>& value) {
   return value ? c10::str(*value) : "unset";
+}
+
+void check_precision(const char* option, std::optional<c10::ScalarType> dtype) {
+  TORCH_CHECK(!dtype || *dtype == c10::kBFloat16 || *dtype == c10::kHalf ||
+                  *dtype == c10::kFloat || *dtype == c10::kDouble,
+              "Expected ",
+              option,
+              " of mixed_precision to be kBFloat16, kHalf, kFloat or kDouble, "
+              "but got ",
+              *dtype);
+}
+
+/// Returns the exchange that the program asks for: its `own` one, a
+/// `CastExchange` for a reduce_dtype if this rank has peers, or null.
+std::shared_ptr<Exchange> choose_exchange(
+    const MixedPrecision& precision,
+    std::shared_ptr<Exchange> own,
+    const c10::intrusive_ptr<c10d::Backend>& group) {
+  check_precision("reduce_dtype", precision.reduce_dtype());
+  check_precision("buffer_dtype", precision.buffer_dtype());
+  const auto dtype = precision.reduce_dtype();
+  TORCH_CHECK(!own || !dtype,
+              "Expected mixed_precision without a reduce_dtype beside an "
+              "exchange of one's own, but got ",
+              *dtype,
+              "; put a CastExchange around that exchange");
+  if (own || !dtype || !group) {
+    return own;
+  }
+  return std::make_shared<CastExchange>(group, *dtype);
+}
+
+/// Returns the exchange of a program that asks for none; null stands for an
+/// `AllReduce`. Collective.
+std::shared_ptr<Exchange> default_exchange(
+    const c10::intrusive_ptr<c10d::Backend>& group) {
+  return detail::is_gloo_group_of_job(*group)
+             ? std::make_shared<SharedMemoryAllReduce>(group)
+             : nullptr;
 }
 
 }  // namespace
@@ -152,7 +191,7 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   share_group(group_of_norms(options_.process_group()));
   if (group_) {
     if (!exchange_) {
-      exchange_ = detail::default_exchange(group_);
+      exchange_ = default_exchange(group_);
     }
     make_reducer(group_, exchange_);
   } else if (exchange_) {
@@ -222,10 +261,10 @@ void DistributedDataParallelBase::update_process_group(
                                  refusal);
   }
   const auto norms = group_of_norms(group);
-  exchange = detail::choose_exchange(
-      options_.mixed_precision(), std::move(exchange), next);
+  exchange =
+      choose_exchange(options_.mixed_precision(), std::move(exchange), next);
   if (next && !exchange) {
-    exchange = detail::default_exchange(next);
+    exchange = default_exchange(next);
   }
   const auto reduced = next || !exchange ? next : group_alone(group);
   if (reduced && reducer_) {
@@ -295,8 +334,12 @@ std::string DistributedDataParallelBase::refuses_group(
 void DistributedDataParallelBase::set_precision(
     const detail::WrappedModule& found) {
   const auto& precision = options_.mixed_precision();
-  exchange_ = detail::choose_exchange(precision, options_.exchange(), group_);
-  detail::cast_buffers(precision, detail::tensors_of(found.buffers));
+  exchange_ = choose_exchange(precision, options_.exchange(), group_);
+  for (const auto& buffer : detail::tensors_of(found.buffers)) {
+    if (precision.buffer_dtype() && buffer.is_floating_point()) {
+      buffer.set_data(buffer.to(*precision.buffer_dtype()));
+    }
+  }
 }
 
 void DistributedDataParallelBase::take_part(const JoinTurn& turn) {

@@ -147,12 +147,13 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 ///   differ between ranks, or if options differ that must be equal; the message
 ///   names the first difference. `backward()` throws if a parameter got no
 ///   gradient (unless an option such as find_unused_parameters allows that), or
-///   if a rank has left the job or the group's time-out is over. A rank whose
-///   pass fails tells the other ranks, whose waits end with its text; see
-///   `Reducer` and `ddp::init_process_group`. The constructor also throws if a
-///   rank has left or the time-out is over, and on its own rank if no parameter
-///   requires a gradient or an option is invalid; with NCCL it throws on every
-///   rank if the module of one rank is not on the GPU of that rank.
+///   if a rank has left the job or the group's time-out is over. If a pass
+///   fails on one rank, `backward()` throws that rank's error text on the other
+///   ranks, too; see `Reducer` and `ddp::init_process_group`. The constructor
+///   also throws if a rank has left or the time-out is over, and on its own
+///   rank if no parameter requires a gradient or an option is invalid; with
+///   NCCL it throws on every rank if the module of one rank is not on the GPU
+///   of that rank.
 ///
 /// A parameter may be frozen later and unfrozen again, in the same way on all
 /// ranks. A parameter that was frozen when its module was wrapped cannot be

@@ -28,8 +28,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
  public:
   ~DistributedDataParallelBase() override;
 
-  /// Returns true while a `NoSyncGuard` of this model exists.
-  bool is_sync_paused() const { return *pauses_ > 0; }
   /// For `NoSyncGuard`: the number of its guards.
   const detail::Pauses& pauses() const { return pauses_; }
 

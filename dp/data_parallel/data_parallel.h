@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include "dp/data_parallel/detail/forward_call.h"
+#include "dp/data_parallel/detail/tensor_walk.h"
 #include "dp/data_parallel/options.h"
 #include "dp/data_parallel/traffic.h"
 
@@ -111,7 +112,7 @@ class DataParallelImpl : public DataParallelBase {
   template <typename... Args>
   auto forward(Args&&... args) {
     using Result = typename Call<Args...>::Result;
-    static_assert(ddp::detail::shows_all_tensors<Result>,
+    static_assert(detail::shows_all_tensors<Result>,
                   "DataParallel does not see the tensors of this result, and "
                   "would return those of the first replica: define "
                   "tensor_fields(const T&) beside a struct T in it, which "
@@ -176,8 +177,8 @@ class DataParallelImpl : public DataParallelBase {
 /// `forward` must accept rvalues (a parameter of type torch::Tensor& does not
 /// compile) and must return a value. All tensors in the arguments, including
 /// those in vectors, arrays, tuples, pairs, maps, optionals and structs with
-/// `tensor_fields` (ddp/tensor_walk.h), are split along `dim`. They must all
-/// have the same size in `dim`. The chunks are moved to the replicas' devices.
+/// `tensor_fields` (see below), are split along `dim`. They must all have the
+/// same size in `dim`. The chunks are moved to the replicas' devices.
 /// `forward` may modify inputs in place if they need no gradient. All other
 /// values are the same for all replicas. Tensors in a struct without
 /// `tensor_fields` stay on their device. A PackedSequence makes `forward` throw
@@ -195,6 +196,18 @@ class DataParallelImpl : public DataParallelBase {
 /// torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there is no row or
 /// no tensor, only the first device computes. With one device the module is
 /// called directly.
+///
+/// Structs: a function `tensor_fields` in the namespace of a struct lists its
+/// tensors, also for a struct of another library:
+/// @code
+///   struct Output { torch::Tensor logits; torch::Tensor loss; };
+///   inline auto tensor_fields(const Output& o) {
+///     return std::tie(o.logits, o.loss);
+///   }
+/// @endcode
+/// The function returns references, as `std::tie` does. If it returns copies,
+/// replacing a tensor (by a chunk, or by one of another device) throws
+/// c10::Error. For a struct without tensors it returns `std::tie()`.
 ///
 /// Replicas: replica 0 is the module itself, so changes that its forward makes
 /// to buffers persist. Batch norm therefore trains on the statistics of the

@@ -196,7 +196,8 @@ TEST_CASE("a buffer made after the wrap is copied", "[ddp][buffers]") {
   });
 }
 
-TEST_CASE("what a buffer hook does not go with", "[ddp][buffers][errors]") {
+TEST_CASE("options that exclude a buffer hook are refused",
+          "[ddp][buffers][errors]") {
   const auto options = Options()
                            .process_group(c10::make_intrusive<FakeBackend>(2))
                            .buffer_hook(average_buffers);

@@ -266,7 +266,7 @@ TEST_CASE("tensors with a history need not be inputs",
   CHECK(torch::allclose(got[1], expected[1]));
 }
 
-TEST_CASE("the second forward draws what the first has drawn",
+TEST_CASE("the second forward draws the same random numbers",
           "[checkpoint_activations]") {
   torch::manual_seed(5);
   torch::nn::Dropout dropout(0.5);

@@ -16,7 +16,7 @@ int64_t sum_of(const Traffic& bytes) {
          bytes.reduce_scatter + bytes.all_to_all + bytes.sent;
 }
 
-TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
+TEST_CASE("collectives are counted and still work", "[traffic]") {
   ddp::test::run_ranks(3, [](const Group& group) {
     CountingBackend counted(group);
     const int rank = group->getRank();

@@ -1,5 +1,4 @@
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/tensor_walk.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -53,7 +52,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST_CASE("rank 0's parameters and buffers are everyone's", "[ddp]") {
+TEST_CASE("all ranks get rank 0's parameters and buffers", "[ddp]") {
   const int size = GENERATE(1, 2, 4);
   run_ranks(size, [](const Group& group) {
     Net net;
@@ -236,9 +235,6 @@ struct Output {
   std::optional<torch::Tensor> extra;
   int note = 0;
 };
-auto tensor_fields(const Output& output) {
-  return std::tie(output.logits, output.extra);
-}
 
 /// Returns its result wrapped in any type.
 template <typename Wrap>
@@ -282,33 +278,6 @@ TEST_CASE("forward may return anything that holds tensors", "[ddp]") {
         return Output{t, t * 2, 1};
       },
       [](auto& o) { return o.logits; });
-}
-
-TEST_CASE("for_each_tensor finds every tensor", "[ddp]") {
-  const auto t = torch::ones({1});
-  const auto count = [](const auto& value) {
-    int found = 0;
-    for_each_tensor(value, [&](const torch::Tensor&) { ++found; });
-    return found;
-  };
-  CHECK(count(t) == 1);
-  CHECK(count(7) == 0);
-  CHECK(count(std::string("text")) == 0);
-  CHECK(count(std::optional<torch::Tensor>()) == 0);
-  CHECK(count(Output{t, std::nullopt, 0}) == 1);
-  CHECK(count(std::vector<Output>{{t, t, 0}, {t, std::nullopt, 1}}) == 3);
-  CHECK(count(std::tuple(t,
-                         std::pair(t, std::array<torch::Tensor, 2>{t, t}),
-                         std::unordered_map<int, torch::Tensor>{{1, t}})) == 5);
-  // The walk follows the order of the keys, not the order of insertion.
-  std::unordered_map<int, torch::Tensor> map;
-  for (int i = 99; i >= 0; --i) {
-    map[i] = torch::tensor(i);
-  }
-  int64_t next = 0;
-  for_each_tensor(map, [&](const torch::Tensor& tensor) {
-    CHECK(tensor.item<int64_t>() == next++);
-  });
 }
 
 /// Runs `f` on `size` ranks and returns their error, which has to be the same

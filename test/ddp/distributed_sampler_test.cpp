@@ -7,7 +7,7 @@
 #include <torch/data.h>
 #include <torch/serialize/archive.h>
 
-#include "ddp/tensors/split_indices.h"
+#include "ddp/data/detail/split_indices.h"
 #include "test/support/catch.h"
 
 namespace distributed_sampler_test {
@@ -254,7 +254,7 @@ TEST_CASE("A place carries over to another number of ranks", "[sampler]") {
   CHECK(seen == python_sequential(48, 1, 0, false));
 }
 
-TEST_CASE("What is done is counted place by place", "[sampler]") {
+TEST_CASE("The places that ranks have done are exact", "[sampler]") {
   using ddp::detail::done_after;
   using ddp::detail::EpochProgress;
   ddp::detail::Split split;
@@ -373,7 +373,7 @@ TEST_CASE("A sampler alone has the whole dataset", "[sampler]") {
   CHECK(pass(sampler) == Indices{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("A sampler refuses what cannot be", "[sampler]") {
+TEST_CASE("A sampler refuses invalid options", "[sampler]") {
   CHECK_THROWS_WITH(
       DistributedSampler(4, options(2, 2)),
       Contains("Invalid rank 2, rank should be in the interval [0, 1]"));

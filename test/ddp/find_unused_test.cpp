@@ -101,7 +101,7 @@ TEST_CASE("unused gradients count as zeros", "[find_unused]") {
   });
 }
 
-TEST_CASE("the first pass may miss some, others on each rank",
+TEST_CASE("ranks may leave out different parameters in the first pass",
           "[find_unused]") {
   const int size = GENERATE(2, 3);
   run_ranks(size, [&](const Group& group) {
@@ -129,7 +129,8 @@ TEST_CASE("the first pass may miss some, others on each rank",
   });
 }
 
-TEST_CASE("a pass that brings all costs nothing more", "[find_unused]") {
+TEST_CASE("a pass with all gradients makes no further collective",
+          "[find_unused]") {
   const auto calls_of = [](const Options& options) {
     const auto backend = c10::make_intrusive<FakeBackend>(2);
     const Side side(backend, options);

@@ -185,7 +185,7 @@ TEST_CASE("buffers are those of the last rank with inputs", "[join]") {
   });
 }
 
-TEST_CASE("what is not reduced costs nothing in a join", "[join]") {
+TEST_CASE("forwards and local passes cost nothing in a join", "[join]") {
   run_ranks(3, [](const Group& group) {
     const int rank = group->getRank();
     Line net;
@@ -368,8 +368,7 @@ TEST_CASE("several joinables take turns as they like", "[join]") {
   });
 }
 
-TEST_CASE("ranks that join with different things all hear of it",
-          "[join][errors]") {
+TEST_CASE("all ranks learn that their joins differ", "[join][errors]") {
   const int kind = GENERATE(0, 1, 2, 3);
   const auto errors = try_ranks(3, [&](const Group& group) {
     const bool odd = group->getRank() == 1;
@@ -402,8 +401,7 @@ TEST_CASE("ranks that join with different things all hear of it",
   }
 }
 
-TEST_CASE("ranks that do different things next all hear of it",
-          "[join][errors]") {
+TEST_CASE("all ranks learn that their next steps differ", "[join][errors]") {
   const auto errors = try_ranks(3, [](const Group& group) {
     Counter first(group, "one");
     Counter second(group, "two");
@@ -676,7 +674,7 @@ TEST_CASE("a sharded optimizer beside a scaler in a join is refused",
   }
 }
 
-TEST_CASE("a step of all ranks needs a function on those without inputs",
+TEST_CASE("a step of all ranks needs a function in finish()",
           "[join][grad_scaler][zero][errors]") {
   const bool is_sharded = GENERATE(true, false);
   const int joined = GENERATE(0, 1);
@@ -775,7 +773,7 @@ TEST_CASE("a shadow pass sends zeros whatever the gradients hold", "[join]") {
   });
 }
 
-TEST_CASE("what a live rank misses ends the wait of joined ones, too",
+TEST_CASE("a missing gradient also ends the wait of joined ranks",
           "[join][errors]") {
   const auto errors = try_ranks(3, [](const Group& group) {
     const auto used = torch::ones({3}).requires_grad_();

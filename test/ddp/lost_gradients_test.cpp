@@ -301,7 +301,7 @@ TEST_CASE("two wrappers that share parameters, in one pass", "[ddp][lost]") {
   }
 }
 
-TEST_CASE("a new wrapper works while the one before lives", "[ddp][lost]") {
+TEST_CASE("a new wrapper works while an older one lives", "[ddp][lost]") {
   run_ranks(2, [&](const Group& group) {
     Net net;
     DistributedDataParallel old(net, over(group));
@@ -313,7 +313,7 @@ TEST_CASE("a new wrapper works while the one before lives", "[ddp][lost]") {
   });
 }
 
-TEST_CASE("the one before trains again", "[ddp][lost]") {
+TEST_CASE("an older wrapper trains again", "[ddp][lost]") {
   run_ranks(2, [&](const Group& group) {
     Net net;
     DistributedDataParallel old(net, over(group));

@@ -9,7 +9,6 @@
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
-#include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/optim/fused.h"
 #include "test/support/catch.h"

@@ -69,7 +69,7 @@ TORCH_MODULE(Net);
 
 const Names kOwn{"own.weight", "own.seen"};
 
-TEST_CASE("what is ignored stays each rank's own", "[ddp][ignored]") {
+TEST_CASE("ignored tensors stay local to each rank", "[ddp][ignored]") {
   const int size = GENERATE(1, 2, 3, 4);
   const bool finds_unused = GENERATE(false, true);
   run_ranks(size, [&](const Group& group) {
@@ -111,7 +111,7 @@ TEST_CASE("an ignored parameter may be frozen and thawed", "[ddp][ignored]") {
   });
 }
 
-TEST_CASE("a rank without inputs leaves to the others what is ignored",
+TEST_CASE("ignored tensors stay local while a rank has no inputs",
           "[ddp][ignored][join]") {
   run_ranks(3, [](const Group& group) {
     const double rank = group->getRank();
@@ -152,7 +152,8 @@ TEST_CASE("a tensor is ignored under all of its names", "[ddp][ignored]") {
   });
 }
 
-TEST_CASE("what cannot be ignored", "[ddp][ignored][errors]") {
+TEST_CASE("names that cannot be ignored are refused",
+          "[ddp][ignored][errors]") {
   const int size = GENERATE(1, 2);
   const auto wrap = [&](const Names& names) {
     DistributedDataParallel model(
@@ -258,7 +259,7 @@ TEST_CASE("buffers of every dtype are rank 0's", "[ddp]") {
   });
 }
 
-TEST_CASE("without init_sync each rank keeps what it has", "[ddp]") {
+TEST_CASE("without init_sync each rank keeps its own values", "[ddp]") {
   const int size = GENERATE(1, 2, 3);
   run_ranks(size, [&](const Group& group) {
     torch::nn::Linear linear(2, 1);
@@ -274,7 +275,7 @@ TEST_CASE("without init_sync each rank keeps what it has", "[ddp]") {
   });
 }
 
-TEST_CASE("without init_sync the ranks' modules are compared alone", "[ddp]") {
+TEST_CASE("without init_sync modules are compared, but not copied", "[ddp]") {
   const bool synchronises = GENERATE(false, true);
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   DistributedDataParallel model(

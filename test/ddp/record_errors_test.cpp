@@ -54,7 +54,7 @@ json error_of(const TemporaryFolder& folder, int rank) {
   return json::parse(test::read_file(folder / std::to_string(rank)))["message"];
 }
 
-TEST_CASE("what nobody catches is in the error file", "[record_errors]") {
+TEST_CASE("an uncaught exception is in the error file", "[record_errors]") {
   const int size = GENERATE(1, 2);
   const TemporaryFolder folder;
   const auto before = std::time(nullptr);
@@ -89,7 +89,7 @@ TEST_CASE("what stdout holds is written before an exception ends the rank",
   CHECK(test::read_file(written) == "epoch 1\n");
 }
 
-TEST_CASE("a recorded body ends with 1, and the others are told",
+TEST_CASE("a recorded body that throws ends with 1 and tells the ranks",
           "[record_errors]") {
   const TemporaryFolder folder;
   const auto ends = run_with_error_files(2, folder, [&](int rank) {

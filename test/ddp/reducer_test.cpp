@@ -216,7 +216,7 @@ TEST_CASE("find_unused_parameters", "[reducer]") {
   });
 }
 
-TEST_CASE("a gradient that somebody holds is not overwritten", "[reducer]") {
+TEST_CASE("a gradient that the program holds is not overwritten", "[reducer]") {
   enum class Hold { nothing, handle, alias };
   const auto hold = GENERATE(Hold::nothing, Hold::handle, Hold::alias);
   run_ranks(2, [&](const Group& group) {

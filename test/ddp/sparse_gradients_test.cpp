@@ -194,7 +194,7 @@ TEST_CASE("a tied layer may make the gradient of a sparse one dense",
   });
 }
 
-TEST_CASE("a sparse gradient that nobody announced names its parameter",
+TEST_CASE("an unexpected sparse gradient names its parameter",
           "[sparse][errors]") {
   auto table = torch::zeros({5, 2}).requires_grad_();
   Reducer reducer({{"words.weight", table}},

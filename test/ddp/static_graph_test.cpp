@@ -89,7 +89,7 @@ TEST_CASE("a gradient may come twice in a pass", "[static_graph]") {
   });
 }
 
-TEST_CASE("what the first pass leaves out is not waited for",
+TEST_CASE("no pass waits for parameters that the first one left out",
           "[static_graph]") {
   run_ranks(3, [](const Group& group) {
     const int rank = group->getRank();
@@ -127,7 +127,7 @@ struct OthersUseAll : FakeBackend {
   }
 };
 
-TEST_CASE("what no rank has used is never sent", "[static_graph]") {
+TEST_CASE("a parameter that no rank has used is never sent", "[static_graph]") {
   const bool as_view = GENERATE(false, true);
   const bool rank_1_uses_some = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
@@ -169,7 +169,7 @@ TEST_CASE("what no rank has used is never sent", "[static_graph]") {
 }
 
 // In the first pass of the other ranks, rank 1 has no inputs.
-TEST_CASE("a rank that comes late uses what all have left out",
+TEST_CASE("a late rank uses a parameter that no rank used before",
           "[static_graph][errors]") {
   const bool uses_more = GENERATE(false, true);
   const auto errors = try_ranks(3, [&](const Group& group) {
@@ -305,7 +305,7 @@ TEST_CASE("a static graph with frozen parameters and ranks without inputs",
   });
 }
 
-TEST_CASE("a static graph may freeze what some ranks leave out",
+TEST_CASE("a parameter that some ranks leave out may be frozen",
           "[static_graph]") {
   const int uses = GENERATE(0, 1, 2);
   run_ranks(3, [&](const Group& group) {

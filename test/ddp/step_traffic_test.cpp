@@ -106,7 +106,7 @@ TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
   });
 }
 
-TEST_CASE("k passes of which one is reduced send what one sends",
+TEST_CASE("local passes before a reduced pass send nothing",
           "[traffic][no_sync]") {
   const int k = GENERATE(1, 3, 4);
   run_ranks(2, [k](const Group& group) {

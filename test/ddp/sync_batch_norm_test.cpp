@@ -209,7 +209,7 @@ TEST_CASE("a mean far from zero costs no accuracy", "[syncbn]") {
   });
 }
 
-TEST_CASE("without other ranks it is a batch norm", "[syncbn]") {
+TEST_CASE("a SyncBatchNorm of one rank is a batch norm", "[syncbn]") {
   const bool has_group = GENERATE(false, true);
   run_ranks(1, [&](const Group& group) {
     SyncBatchNorm ours(4, has_group ? group : nullptr);
@@ -253,7 +253,8 @@ TEST_CASE("a layer has the ranks of its wrapper", "[syncbn]") {
   });
 }
 
-TEST_CASE("a group that was not given is not nobody", "[syncbn][errors]") {
+TEST_CASE("a missing group is an error if WORLD_SIZE is above 1",
+          "[syncbn][errors]") {
   REQUIRE(::setenv("WORLD_SIZE", "2", 1) == 0);
   const auto unset = c10::make_scope_exit([] { ::unsetenv("WORLD_SIZE"); });
   const auto weight = torch::zeros({3}).requires_grad_();

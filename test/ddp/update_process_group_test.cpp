@@ -132,7 +132,8 @@ Options of_kind(int kind, const Group& group) {
   return options;
 }
 
-TEST_CASE("another group is a new wrapper, bit for bit", "[ddp][group]") {
+TEST_CASE("after a change of group a wrapper trains as a new one",
+          "[ddp][group]") {
   const int kind = GENERATE(0, 1, 2, 3, 4, 5);
   // The second group has another rank 0 and other rank numbers.
   const auto ranks = GENERATE(std::vector<int>{0, 1}, std::vector<int>{2, 1});
@@ -232,7 +233,7 @@ TEST_CASE("to one rank and back", "[ddp][group]") {
   });
 }
 
-TEST_CASE("what was before another group goes on in it", "[ddp][group]") {
+TEST_CASE("forwards and gradients go on in the next group", "[ddp][group]") {
   const auto store = make_store();
   run_ranks(3, [&](const Group& group) {
     const int rank = group->getRank();
@@ -314,7 +315,7 @@ TEST_CASE("a pass that an exception has left ends with its group",
   CHECK(line->weight.grad().item<double>() == Approx(1.0 / 3));
 }
 
-TEST_CASE("what stands against another group is told on every rank of it",
+TEST_CASE("every rank of the new group learns why it is refused",
           "[ddp][group][errors]") {
   const auto [kind, message] = GENERATE(table<int, std::string>({
       {0,
@@ -364,7 +365,7 @@ TEST_CASE("what stands against another group is told on every rank of it",
   }
 }
 
-TEST_CASE("a refused group leaves the one before", "[ddp][group][errors]") {
+TEST_CASE("after a refusal the model keeps its group", "[ddp][group][errors]") {
   const auto store = make_store();
   run_ranks(2, [&](const Group& group) {
     const int rank = group->getRank();

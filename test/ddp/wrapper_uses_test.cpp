@@ -287,7 +287,7 @@ TEST_CASE("a wrapper's type may name the holder", "[ddp][containers]") {
   });
 }
 
-TEST_CASE("a call is a forward in all else", "[ddp][call]") {
+TEST_CASE("call() begins a pass as forward() does", "[ddp][call]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   Coder net;
   DistributedDataParallel model(net, over(backend));

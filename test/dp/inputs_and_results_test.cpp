@@ -101,6 +101,42 @@ TEST_CASE("arguments of all kinds are split", "[dp]") {
             .equal(x));
 }
 
+struct Output {
+  Tensor logits;
+  std::optional<Tensor> extra;
+  int note = 0;
+};
+auto tensor_fields(const Output& output) {
+  return std::tie(output.logits, output.extra);
+}
+
+TEST_CASE("for_each_tensor finds every tensor", "[dp]") {
+  const auto t = torch::ones({1});
+  const auto count = [](const auto& value) {
+    int found = 0;
+    detail::for_each_tensor(value, [&](const Tensor&) { ++found; });
+    return found;
+  };
+  CHECK(count(t) == 1);
+  CHECK(count(7) == 0);
+  CHECK(count(std::string("text")) == 0);
+  CHECK(count(std::optional<Tensor>()) == 0);
+  CHECK(count(Output{t, std::nullopt, 0}) == 1);
+  CHECK(count(std::vector<Output>{{t, t, 0}, {t, std::nullopt, 1}}) == 3);
+  CHECK(count(std::tuple(t,
+                         std::pair(t, std::array<Tensor, 2>{t, t}),
+                         std::unordered_map<int, Tensor>{{1, t}})) == 5);
+  // The walk follows the order of the keys, not the order of insertion.
+  std::unordered_map<int, Tensor> map;
+  for (int i = 99; i >= 0; --i) {
+    map[i] = torch::tensor(i);
+  }
+  int64_t next = 0;
+  detail::for_each_tensor(map, [&](const Tensor& tensor) {
+    CHECK(tensor.item<int64_t>() == next++);
+  });
+}
+
 TEST_CASE("an input may be changed in place", "[dp]") {
   const auto add = [](auto& self, Tensor x) {
     return x.add_(self.linear->weight);
@@ -138,7 +174,7 @@ TEST_CASE("values that are no tensors go to every replica", "[dp]") {
 }
 
 TEST_CASE("containers whose tensors would not be split are refused", "[dp]") {
-  using ddp::detail::HidesTensors;
+  using detail::HidesTensors;
   STATIC_REQUIRE(HidesTensors<std::deque<Tensor>>::value);
   STATIC_REQUIRE(HidesTensors<std::set<Tensor>>::value);
   STATIC_REQUIRE(HidesTensors<at::TensorList>::value);

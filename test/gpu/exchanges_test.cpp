@@ -348,7 +348,7 @@ Tensor matrix(int64_t index, double seed) {
       .to(torch::kFloat);
 }
 
-TEST_CASE("what PowerSGD leaves out on a GPU comes in later steps", "[gpu]") {
+TEST_CASE("later steps on a GPU make up for PowerSGD's error", "[gpu]") {
   if (!has_gpus(2)) {
     return;
   }

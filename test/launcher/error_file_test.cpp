@@ -125,7 +125,7 @@ TEST_CASE("a record is torchrun's JSON, and never beyond 64 KiB") {
   }
 }
 
-TEST_CASE("an error file is replaced, what is no file is left alone") {
+TEST_CASE("an error file is replaced, other kinds of files stay") {
   const TemporaryFolder folder;
   const std::string file = folder / "error.json";
   CHECK(write_error_file(file, "first, and longer") == 0);
@@ -233,7 +233,7 @@ AttemptResult failed_attempt() {
 
 }  // namespace
 
-TEST_CASE("what ddprun says itself: its first worker's error, or its report") {
+TEST_CASE("ddprun's own error file: its first worker's error, or its report") {
   AttemptResult result = failed_attempt();
   const auto error = [&] { return json::parse(make_report(result).error); };
   json said = error()["message"];

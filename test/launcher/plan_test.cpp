@@ -121,7 +121,7 @@ TEST_CASE("without a folder there is no error file") {
   CHECK(worker.environment.at("TORCHELASTIC_ERROR_FILE").empty());
 }
 
-TEST_CASE("what the caller's environment says is kept") {
+TEST_CASE("variables of the caller's environment are kept") {
   Job job = job_of(2);
   job.environment = {{"OMP_NUM_THREADS", "8"},
                      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},

@@ -1,8 +1,6 @@
 // The C++ side of checkpoint.py:
 //   train OPTIMIZER DATA IN OUT   resume from IN ("-": do not), train on every
 //                                 batch of DATA, save OUT
-//   script DATA IN OUT TRAINED    train the script IN on every batch of DATA,
-//                                 save OUT, and the script as TRAINED
 //   copy IN OUT                   read a file of torch.save and write it again
 //   copies IN...                  copy each file; print a line for each:
 //                                 "copied", or the error
@@ -12,15 +10,12 @@
 #include <memory>
 #include <string>
 
-#include <torch/csrc/jit/serialization/import.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
-#include "ddp/distributed_data_parallel.h"
-#include "ddp/nn/script_module.h"
 #include "test/parity/parity.h"
 
 namespace parity {
@@ -111,24 +106,6 @@ void train(const std::string& name,
   std::cout << torch::rand({1}, torch::kDouble).item<double>();
 }
 
-void train_script(const std::string& data,
-                  const std::string& from,
-                  const std::string& to,
-                  const std::string& trained) {
-  ddp::ScriptModule net(torch::jit::load(from));
-  ddp::DistributedDataParallel model(net);
-  torch::optim::SGD optimizer(model->parameters(), 0.1);
-  const auto file = ddp::detail::read_torch_file(data);
-  for (const auto& batch : file.value.toListRef()) {
-    optimizer.zero_grad();
-    model(batch.toTensor()).toTensor().pow(2).mean().backward();
-    optimizer.step();
-  }
-  ddp::Checkpoint(model).save(to);
-  net->eval();
-  net->script().save(trained);
-}
-
 void copy(const std::string& from, const std::string& to) {
   ddp::detail::write_torch_file(to, ddp::detail::read_torch_file(from).value);
 }
@@ -158,8 +135,6 @@ int checkpoint(const Arguments& args) {
   try {
     if (args.size() == 5 && args[0] == "train") {
       train(args[1], args[2], args[3], args[4]);
-    } else if (args.size() == 5 && args[0] == "script") {
-      train_script(args[1], args[2], args[3], args[4]);
     } else if (args.size() == 3 && args[0] == "copy") {
       copy(args[1], args[2]);
     } else if (args.size() >= 2 && args[0] == "copies") {

@@ -195,30 +195,6 @@ def check_lbfgs(name, folder):
          f"{name} resumed")
 
 
-def check_script(folder):
-    """Python scripts a network, C++ trains it, and Python uses the trained
-    network."""
-    torch.manual_seed(4)
-    batches = [torch.randn(8, 1, 6, 6) for _ in range(6)]
-    torch.save(batches, f"{folder}/script_data.pt")
-    net = Net()
-    torch.jit.script(net).save(f"{folder}/script.pt")
-    run("script", f"{folder}/script_data.pt", f"{folder}/script.pt",
-        f"{folder}/of_script.pt", f"{folder}/trained.pt")
-
-    optimizer = make_optimizer("sgd", net.parameters())
-    for batch in batches:
-        optimizer.zero_grad()
-        net(batch).pow(2).mean().backward()
-        optimizer.step()
-    ours = torch.load(f"{folder}/of_script.pt")["model"]
-    assert_close(ours, dict(net.state_dict()), "script")
-    net.eval()
-    trained = torch.jit.load(f"{folder}/trained.pt")
-    assert not trained.training and not trained.bn.training
-    assert_close(trained(batches[0]), net(batches[0]), "trained script")
-
-
 def all_dtypes():
     """Returns a tensor of each dtype that torch.save supports, with arbitrary
     bits."""
@@ -491,7 +467,6 @@ def main():
             check_optimizer(name, folder)
         for name in LBFGS_NAMES:
             check_lbfgs(name, folder)
-        check_script(folder)
         check_values(folder)
         check_refusals(folder)
         check_model_files(folder)

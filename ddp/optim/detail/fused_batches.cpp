@@ -6,7 +6,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include "ddp/tensors/intraop_threads.h"
+#include "ddp/optim/detail/intraop_threads.h"
 
 namespace ddp::detail {
 namespace {

@@ -7,43 +7,45 @@
 
 namespace ddp::detail {
 
-/// One rank's mark in a reduced backward pass. The ranks add their marks in a
-/// few elements beside their gradients, so that they learn of each other
-/// without a collective of their own.
+/// Information that each rank adds to a reduced backward pass, as a few
+/// elements beside its gradients. The all-reduce of the gradients sums these
+/// elements, too, so the ranks compare themselves without a further collective.
 struct PassMark {
-  bool stops = false;  ///< votes to stop the training
-  bool asks = false;   ///< asks all ranks to compare what they know of the pass
-  /// Hash of what all ranks have to do alike in a pass. The lowest
-  /// `kHashBits` bits count.
+  bool stops = false;  ///< this rank votes to stop the training
+  bool asks = false;   ///< this rank needs a full comparison of all ranks
+  /// Hash of the properties of the pass that must be equal on all ranks. Only
+  /// the lowest `kHashBits` bits are sent.
   size_t hash = 0;
-  bool knows_hash = true;
+  bool knows_hash = true;  ///< false: `hash` is left out of the comparison
 };
 
-/// Marks of all ranks, summed.
+/// Result of the sum of all ranks' marks.
 struct MarkSums {
   bool any_stops = false;
   bool all_stop = false;
   bool any_asks = false;
-  bool differs = false;  ///< the ranks' hashes are not equal
+  bool differs = false;  ///< the hashes of two ranks differ
 };
 
 inline constexpr int kHashBits = 6;
-/// Elements of the vote alone, and of a whole mark. The vote comes first.
+/// Number of elements of the vote to stop, and of a whole mark, which begins
+/// with the vote.
 inline constexpr int64_t kVoteNumel = 2;
 inline constexpr int64_t kMarkNumel = kVoteNumel + 1 + 2 * kHashBits;
 
-/// Encodes a mark as `numel` floats on the CPU: kVoteNumel or kMarkNumel of
-/// them. Each bit is a pair of elements: (1, 0) stands for 0, (0, 1) for 1 and
-/// (0, 0) for unknown. A sum of such elements is zero only if all are, in every
-/// dtype and for any number of ranks; so ranks differ in a bit exactly if both
-/// sums of its pair are nonzero.
+/// Encodes a mark as floats on the CPU. A bit is a pair of elements: (1, 0)
+/// stands for 0, (0, 1) for 1 and (0, 0) for unknown. In every dtype and for
+/// any number of ranks, a sum of such elements is zero only if each of them is
+/// zero. Two ranks therefore differ in a bit exactly if both sums of its pair
+/// are nonzero.
+/// @param numel  kVoteNumel, to encode the vote alone, or kMarkNumel.
 at::Tensor encode_mark(const PassMark& mark, int64_t numel);
 
-/// Decodes the sums of all ranks' elements. Waits for a GPU.
+/// Decodes the sums over ranks of the elements. Waits for a GPU.
 MarkSums decode_marks(const at::Tensor& sums);
 
-/// Pure: combines a hash with a further number; every bit of the result depends
-/// on both.
+/// Combines a hash with a further number. Every bit of the result depends on
+/// both. Pure.
 size_t mix_hash(size_t hash, size_t number);
 
 }  // namespace ddp::detail

@@ -6,7 +6,6 @@
 
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/named_tensors.h"
-#include "ddp/wrap/detail/default_exchange.h"
 
 namespace ddp::detail {
 namespace {
@@ -83,6 +82,11 @@ WrappedModule list_tensors(torch::nn::Module& module,
     item.sparse = sparse.count(item.tensor.unsafeGetTensorImpl()) > 0;
   }
   return found;
+}
+
+bool is_gloo_group_of_job(const c10d::Backend& group) {
+  return dynamic_cast<const MonitoredBackend*>(&group) != nullptr &&
+         group.getBackendName() == "gloo";
 }
 
 void verify_and_broadcast(c10d::Backend& group,

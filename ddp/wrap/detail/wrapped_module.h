@@ -26,6 +26,11 @@ struct WrappedModule {
 WrappedModule list_tensors(torch::nn::Module& module,
                            const std::set<std::string>& ignored);
 
+/// Returns whether this is a group of the job over Gloo. A backend that the
+/// program has put around such a group is none: it gets its all-reduces, which
+/// it may count or change.
+bool is_gloo_group_of_job(const c10d::Backend& group);
+
 /// Verifies that the ranks' modules agree and, if `copies`, broadcasts rank 0's
 /// parameters and buffers. Collective.
 /// @param options  options that must be equal on all ranks; compared before the

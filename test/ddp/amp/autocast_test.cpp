@@ -81,7 +81,7 @@ TEST_CASE("the default is the device's, then the outer guard's", "[autocast]") {
   CHECK(product_dtype() == torch::kBFloat16);
 }
 
-TEST_CASE("each guard gives back what it found", "[autocast]") {
+TEST_CASE("each guard restores the state that it found", "[autocast]") {
   const Setting outside;
   try {
     const AutocastGuard cuda(torch::kCUDA);

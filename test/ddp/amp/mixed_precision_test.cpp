@@ -1,11 +1,10 @@
-#include "ddp/amp/mixed_precision.h"
-
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/no_exchange.h"
+#include "ddp/options.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"

@@ -106,7 +106,7 @@ struct Training {
   Checkpoint checkpoint;
 };
 
-TEST_CASE("what averages and what compresses goes on bit for bit",
+TEST_CASE("averagers and exchanges resume bit for bit",
           "[checkpoint][averager][exchange]") {
   const auto kind =
       GENERATE(Kind::post_local, Kind::averager, Kind::diloco, Kind::power_sgd);

@@ -330,7 +330,7 @@ TEST_CASE("A save waits for the one before", "[checkpoint_folder]") {
   CHECK(loaded_step(folder.path()) == 5);
 }
 
-TEST_CASE("What fails in the background is told by the next call",
+TEST_CASE("The next call throws an error of the background save",
           "[checkpoint_folder]") {
   const TemporaryFolder folder;
   bool is_full = false;

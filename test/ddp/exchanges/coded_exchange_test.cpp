@@ -169,7 +169,7 @@ TEST_CASE("small numbers are not lost in a narrow sum", "[exchange][coded]") {
   });
 }
 
-TEST_CASE("a code's bytes are what is sent", "[exchange][coded]") {
+TEST_CASE("a coded exchange sends the bytes of its code", "[exchange][coded]") {
   const int size = GENERATE(2, 4);
   const bool is_narrow = GENERATE(false, true);
   run_ranks(size, [&](const Group& group) {

@@ -117,7 +117,7 @@ TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
   CHECK(collectives == Calls{"broadcast 2", status, status});
 }
 
-TEST_CASE("what an exchange is given", "[exchange]") {
+TEST_CASE("the bucket that an exchange gets", "[exchange]") {
   const auto exchange = std::make_shared<FakeExchange>();
   auto image = torch::ones({2, 3, 4, 5})
                    .contiguous(torch::MemoryFormat::ChannelsLast)

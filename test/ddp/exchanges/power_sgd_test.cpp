@@ -108,7 +108,7 @@ TEST_CASE("without feedback a gradient is projected", "[exchange][powersgd]") {
   });
 }
 
-TEST_CASE("what a step leaves out comes in later steps",
+TEST_CASE("later steps make up for the error of a compression",
           "[exchange][powersgd]") {
   const int size = GENERATE(1, 2, 3, 4);
   const bool is_warm = GENERATE(false, true);

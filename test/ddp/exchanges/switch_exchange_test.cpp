@@ -10,7 +10,6 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/coded_exchange.h"
-#include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/job/backends.h"

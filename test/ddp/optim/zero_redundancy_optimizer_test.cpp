@@ -450,8 +450,7 @@ TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
   });
 }
 
-TEST_CASE("ranks with other parameters are told which, on every rank",
-          "[zero][ranks]") {
+TEST_CASE("every rank names parameters that differ", "[zero][ranks]") {
   const auto what =
       GENERATE(as<std::string>(), "shape", "dtype", "count", "partition");
   const auto expected =

@@ -7,32 +7,38 @@
 
 #include <torch/types.h>
 
-#include "ddp/amp/mixed_precision.h"
+#include "ddp/options.h"
 
 namespace ddp::test {
 
-/// One or two parameters, and their use in a forward.
+/// One or two parameters of the module, and the way in which a forward uses
+/// them.
 struct Part {
   enum class Kind {
     plain,
-    branch,   ///< a rank may leave it out, as `Unused` allows
-    tied,     ///< under two names, used twice
-    product,  ///< multiplied by a second parameter
-    matrix,   ///< gradients have rank one
+    branch,   ///< a rank may leave the parameter out, as `Unused` allows
+    tied,     ///< one parameter with two names, used twice in a forward
+    product,  ///< two parameters, multiplied by each other
+    matrix,   ///< a matrix whose gradients have rank one
     rows,     ///< an embedding with sparse gradients
     norm,     ///< a batch norm
-    frozen,   ///< when it is wrapped
-    ignored   ///< by the wrapper
+    frozen,   ///< requires no gradient when the module is wrapped
+    ignored   ///< in the wrapper's params_and_buffers_to_ignore
   };
-  enum class Memory { kept, checkpointed, nested };  ///< of activations
+  /// Activations are kept for the backward pass, or the part runs within
+  /// checkpoint_activations, or within two nested calls of it.
+  enum class Memory { kept, checkpointed, nested };
   Kind kind = Kind::plain;
   torch::Dtype dtype = torch::kFloat;
   int64_t size = 1;
   Memory memory = Memory::kept;
 };
 
+/// Treatment of parameters without a gradient: an error,
+/// find_unused_parameters, or static_graph.
 enum class Unused { refused, found, fixed };
 
+/// The exchange of the wrappers.
 enum class Combine {
   mean,
   sum,
@@ -43,11 +49,12 @@ enum class Combine {
   coded,
   quantized,
   low_rank,
-  switched,  ///< from the mean to the sum
-  weights,
+  switched,  ///< the mean in the first passes, then the sum
+  weights,   ///< a weighted mean
   none
 };
 
+/// The optimizer.
 enum class Stepper {
   sgd,
   momentum,
@@ -58,37 +65,43 @@ enum class Stepper {
   sharded_adam
 };
 
+/// Synchronisation of buffers: none, a copy from rank 0, or the mean over
+/// ranks.
 enum class Buffers { own, broadcast, averaged };
 
+/// Treatment of gradients after an optimizer step.
 enum class Zero { keep, to_none, to_zero };
 
-/// The object that loads the file.
+/// The object into which an act loads a file.
 enum class File { module, wrapper, submodule, checkpoint };
 
-/// An act of all ranks. Fields that differ between ranks are indexed by rank.
+/// An action that all ranks perform. A vector among its fields has one element
+/// for each rank.
 struct Act {
   enum class Kind {
-    wrap,      ///< wraps the module again
-    regroup,   ///< update_process_group
-    train,     ///< some forwards, then one backward
-    pair,      ///< trains both models, one inside the other
-    gather,    ///< local passes of each rank
-    evaluate,  ///< forwards without gradients
-    step,      ///< optimizer step and zero_grad
-    freeze,    ///< freezes or thaws a part
-    load,      ///< loads a file into the module
-    replace,   ///< copies parameters' memory, with set_data
-    convert,   ///< all to double and back
-    preset,    ///< sets `.grad` to integers that differ between ranks
-    join,      ///< a Join with a number of inputs per rank
-    outrun,    ///< a Join that the first rank without inputs ends
-    leave,     ///< a Join that an exception ends on all ranks
-    // The last act of a program:
-    miss,   ///< a rank leaves out a part without permission
-    spoil,  ///< a rank's gradient is not finite; a check finds it
-    fail    ///< an exception leaves a rank's backward
+    wrap,      ///< wrap the module again
+    regroup,   ///< call update_process_group
+    train,     ///< run some forwards and then one backward
+    pair,      ///< train both models, with the pass of one inside the other's
+    gather,    ///< run passes under a NoSyncGuard, in any number on each rank
+    evaluate,  ///< run forwards without gradients
+    step,      ///< step the optimizer and treat the gradients as `zero` says
+    freeze,    ///< change requires_grad of a part
+    load,      ///< load a file into the module
+    replace,   ///< give parameters copies of their memory, by set_data
+    convert,   ///< convert the module to double and back
+    preset,    ///< set `.grad` to integers that differ between ranks
+    join,      ///< train in a Join, with any number of inputs on each rank
+    outrun,    ///< train in a Join that the first rank without inputs ends
+    leave,     ///< train in a Join that an exception ends on all ranks
+    // Errors, each the last act of a program:
+    miss,   ///< a rank leaves out a part although the options forbid it
+    spoil,  ///< a gradient of a rank is not finite, and CheckFinite throws
+    fail    ///< the backward of a rank throws
   };
-  /// A local event on rank `who` before its backward.
+  /// A failure or an extra pass on rank `who` alone, before its backward:
+  /// an exception in a forward or in a backward, a forward without a backward,
+  /// or torch::autograd::grad of a loss.
   enum class LocalFailure {
     none,
     in_forward,
@@ -99,35 +112,46 @@ struct Act {
 
   Kind kind = Kind::train;
   int model = 0;
-  int wrapper = 0;           ///< 0 or 1, of the model's wrappers
-  int who = 0;               ///< rank of miss, fail and hiccup
-  size_t part = 0;           ///< of freeze, load, miss and is_infinite
+  int wrapper = 0;           ///< index of one of the model's two wrappers
+  int who = 0;               ///< the rank of miss, fail, hiccup and is_infinite
+  size_t part = 0;           ///< the part of freeze, load, miss, is_infinite
   File file = File::module;  ///< of load
   bool in_threads = false;   ///< train: forwards and backwards in two threads
-  int forwards = 1;          ///< of train; of join: per step
-  int repeats = 1;           ///< of train: backwards through one graph
-  LocalFailure hiccup = LocalFailure::none;  ///< after it `who` trains on
-  bool is_infinite = false;                  ///< for a gradient of `who`
-  std::vector<int> counts;                   ///< passes or inputs of each rank
-  std::vector<double> weights;               ///< of each rank
-  bool flag = false;                         ///< meaning: see the functions
-  Zero zero = Zero::to_none;                 ///< of step
-  double clip = 0;                           ///< largest norm, 0: no limit
-  double bucket_cap_mb = 25;                 ///< of wrap
-  double first_cap_mb = 1;                   ///< of wrap
-  bool keeps_memory = false;                 ///< gradient_as_bucket_view
-  bool syncs = true;                         ///< init_sync
+  int forwards = 1;          ///< train: number; join: number for each step
+  int repeats = 1;           ///< train: number of backwards of each loss
+  LocalFailure hiccup = LocalFailure::none;  ///< `who` continues after it
+  bool is_infinite = false;                  ///< a gradient of `who` has inf
+  std::vector<int> counts;                   ///< numbers of passes or inputs
+  std::vector<double> weights;               ///< for Combine::weights
+  bool flag = false;          ///< the functions below give it a meaning
+  Zero zero = Zero::to_none;  ///< of step
+  double clip = 0;            ///< step: largest norm of gradients; 0: no limit
+  double bucket_cap_mb = 25;  ///< of wrap
+  double first_cap_mb = 1;    ///< of wrap
+  bool keeps_memory = false;  ///< of wrap: gradient_as_bucket_view
+  bool syncs = true;          ///< of wrap: init_sync
 
-  bool is_apart() const { return clip > 0; }       ///< train: one backward each
-  bool by_module() const { return flag; }          ///< gather: no forward
-  bool in_training() const { return flag; }        ///< evaluate: in training
-  bool holds() const { return flag; }              ///< step: holds gradients
-  bool by_live() const { return flag; }            ///< join: by live ranks
-  bool by_wrapper() const { return flag; }         ///< load: into wrapper
-  bool on_all() const { return flag; }             ///< replace, not only `who`
-  bool is_dense() const { return flag; }           ///< preset: also rows
-  bool steps_joined() const { return clip == 0; }  ///< join: on all ranks
-  int fewest() const;                              ///< of `counts`
+  /// train: each forward has a backward of its own. Else the losses are added.
+  bool is_apart() const { return clip > 0; }
+  /// gather: the module computes instead of the wrapper.
+  bool by_module() const { return flag; }
+  /// evaluate: the module is in training mode.
+  bool in_training() const { return flag; }
+  /// step: the program keeps the gradients, which must not change afterwards.
+  bool holds() const { return flag; }
+  /// join: the mean is that of the ranks with inputs.
+  bool by_live() const { return flag; }
+  /// load: the checkpoint contains the wrapper instead of the module.
+  bool by_wrapper() const { return flag; }
+  /// replace: on all ranks instead of on `who` alone.
+  bool on_all() const { return flag; }
+  /// preset: gradients of embeddings are dense.
+  bool is_dense() const { return flag; }
+  /// join: ranks without inputs also step their optimizers.
+  bool steps_joined() const { return clip == 0; }
+  /// Returns the smallest of `counts`.
+  int fewest() const;
+  /// Returns the largest of `counts`.
   int most() const;
 };
 
@@ -136,7 +160,7 @@ struct Act {
 struct Program {
   uint64_t seed = 0;
   int size = 1;
-  int models = 1;  ///< equal, in the same group
+  int models = 1;  ///< number of equal models, which share the group
   std::vector<Part> parts;
   Unused unused = Unused::refused;
   Combine combine = Combine::mean;
@@ -146,8 +170,8 @@ struct Program {
   bool scales = false;  ///< uses a GradScaler
   std::vector<Act> acts;
 
-  /// Returns whether gradients pass through an exchange. One rank has one only
-  /// if the program gives it.
+  /// Returns whether gradients pass through an exchange. A world of one rank
+  /// has an exchange only if the program sets one.
   bool exchanges() const { return size > 1 || combine != Combine::mean; }
   bool is_sharded() const {
     return stepper == Stepper::sharded_momentum ||
@@ -155,11 +179,12 @@ struct Program {
   }
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
-  /// Returns whether gradients only approximate the mean. They are equal on all
-  /// ranks.
+  /// Returns whether gradients only approximate the mean. They are still equal
+  /// on all ranks.
   bool is_lossy() const {
     return combine == Combine::quantized || combine == Combine::low_rank;
   }
+  /// Returns whether gradients are sent in a narrower dtype than float.
   bool travels_narrow() const;
 };
 
@@ -172,8 +197,8 @@ constexpr int kPassesOfFirst = 2;
 
 Program random_program(uint64_t seed);
 
-/// Returns the inputs of rank `rank` in a forward of an act: factors or row
-/// indices for each part; undefined if the rank leaves the part out.
+/// Returns the inputs of a rank in a forward of an act, one for each part: a
+/// factor or row indices; undefined if the rank leaves the part out.
 std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
                                      int forward,

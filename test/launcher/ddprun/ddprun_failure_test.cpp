@@ -219,7 +219,7 @@ TEST_CASE("a signal that the caller ignores is ignored (nohup)") {
   CHECK(job.finish().code() == 128 + SIGTERM);
 }
 
-TEST_CASE("what workers leave behind does not outlive the job") {
+TEST_CASE("processes that workers leave behind end with the job") {
   const std::string what = GENERATE("group", "daemon");
   const std::string code = GENERATE("0", "6");
   const auto result = run_ddprun({"--nproc-per-node=3",

@@ -258,7 +258,7 @@ TEST_CASE("a dry run prints commands that a shell can run") {
   CHECK(run_ddprun({"sh", "-c", dry.out}).out == "[0] 0 of 2\n[0] 1 of 2\n");
 }
 
-TEST_CASE("log files: torchrun's layout, for whom umask says") {
+TEST_CASE("log files have torchrun's layout and the modes of umask") {
   const TemporaryFolder folder;
   const auto result = run_ddprun({"--log-dir=" + folder.path() + "/new/logs",
                                   "--rdzv-id=job7",

@@ -126,7 +126,7 @@ TEST_CASE("a host that comes late breaks the world, unless it is full") {
   CHECK(job.join(2) == "0 formed 2, 2 formed 2, 3 formed 2");
 }
 
-TEST_CASE("once a host has succeeded, nobody who comes or goes undoes it") {
+TEST_CASE("hosts that come or go do not undo another host's success") {
   FormingJob job;
   job.run(2);
   CHECK(job.succeed(1, 0) == "1 noted");

@@ -1,4 +1,4 @@
-#include "ddp/tensors/intraop_threads.h"
+#include "ddp/optim/detail/intraop_threads.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-#include "ddp/nn/replay_state.h"
+#include "ddp/nn/detail/replay_state.h"
 
 #include <algorithm>
 #include <mutex>

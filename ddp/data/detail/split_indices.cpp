@@ -1,4 +1,4 @@
-#include "ddp/tensors/split_indices.h"
+#include "ddp/data/detail/split_indices.h"
 
 #include <algorithm>
 #include <numeric>

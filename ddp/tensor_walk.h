@@ -1,3 +1,0 @@
-#pragma once
-
-#include "ddp/tensors/tensor_walk.h"  // IWYU pragma: export
