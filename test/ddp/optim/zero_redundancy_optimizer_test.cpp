@@ -143,6 +143,29 @@ TEST_CASE("it trains under DistributedDataParallel as one alone",
   });
 }
 
+TEST_CASE("parameters that get another dtype are sent whole", "[zero][ranks]") {
+  const auto convert = [](const Tensors& params) {
+    for (auto param : params) {
+      param.mutable_grad().reset();
+      param.set_data(param.detach().to(torch::kDouble));
+    }
+  };
+  run_ranks(2, [&](const Group& group) {
+    // As float in one message of their owner, as double in two.
+    const auto params = test::parameters({{1000, 200}, {1000, 200}, {7}, {5}});
+    const auto reference = copies(params);
+    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
+    const auto alone = make_optimizer("sgd", Groups{reference});
+    for (const int step : {0, 2}) {
+      train(optimizer, params, step, step + 2);
+      train(*alone, reference, step, step + 2);
+      TORCH_CHECK(equal(params, reference));
+      convert(params);
+      convert(reference);
+    }
+  });
+}
+
 int64_t state_bytes(const Optimizer& optimizer) {
   int64_t bytes = 0;
   for (const auto& [param, state] : optimizer.state()) {
