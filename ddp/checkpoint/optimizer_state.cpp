@@ -5,9 +5,9 @@
 #include <ATen/Functions.h>
 
 #include "ddp/checkpoint/detail/lbfgs_state.h"
+#include "ddp/checkpoint/detail/optimizer_fields.h"
 #include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
-#include "ddp/tensors/optimizer_fields.h"
 
 namespace ddp::detail {
 namespace {

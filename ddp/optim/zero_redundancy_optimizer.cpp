@@ -10,12 +10,13 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
+#include "ddp/base/partition_whole.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/text_collectives.h"
-#include "ddp/optim/detail/piece_state.h"
+#include "ddp/optim/detail/broadcast_from_owners.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
@@ -58,6 +59,23 @@ void copy_options(const std::vector<OptimizerParamGroup>& from,
   }
 }
 
+/// Returns the groups with the parameters of one rank only.
+std::vector<OptimizerParamGroup> owned_by(
+    int rank,
+    const std::vector<OptimizerParamGroup>& groups,
+    const std::vector<std::vector<int>>& owners) {
+  auto owned = groups;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    owned[g].params().clear();
+    for (size_t i = 0; i < owners[g].size(); ++i) {
+      if (owners[g][i] == rank) {
+        owned[g].params().push_back(groups[g].params()[i]);
+      }
+    }
+  }
+  return owned;
+}
+
 void* impl_of(const at::Tensor& param) {
   return param.unsafeGetTensorImpl();
 }
@@ -67,33 +85,28 @@ void* impl_of(const at::Tensor& param) {
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     std::vector<torch::Tensor> parameters,
     Factory make,
-    const ZeroRedundancyOptimizerOptions& options)
+    const c10::intrusive_ptr<c10d::Backend>& process_group)
     : ZeroRedundancyOptimizer(
           Groups{OptimizerParamGroup(std::move(parameters))},
           std::move(make),
-          options) {}
+          process_group) {}
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     const Groups& groups,
     Factory make,
-    const ZeroRedundancyOptimizerOptions& options)
+    const c10::intrusive_ptr<c10d::Backend>& process_group)
     : Optimizer(Groups{}, nullptr),
       make_(std::move(make)),
-      group_(detail::known_peers(options.process_group(),
-                                 "ZeroRedundancyOptimizer")),
-      partition_(options.partition()),
+      group_(detail::known_peers(process_group, "ZeroRedundancyOptimizer")),
       elements_(size()) {
   assign_parameters(groups);
-  local_ = make_(groups_of_rank(groups, 0, rank()));
+  local_ = make_(owned_by(rank(), groups, owners_));
   TORCH_CHECK(
       local_ != nullptr &&
           dynamic_cast<torch::optim::LBFGS*>(local_.get()) == nullptr,
       "Expected an optimizer that steps each parameter by itself, but the "
       "factory has made ",
       local_ ? "LBFGS" : "none");
-  if (partition_ == ZeroPartition::bucket) {
-    detail::check_elementwise(*local_);
-  }
   defaults_ = local_->defaults().clone();
   for (const auto& each : groups) {
     Optimizer::add_param_group(each);
@@ -121,43 +134,24 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
         *group_,
         device_of(*group_, all),
         all,
-        detail::describe_option(
-            "partition",
-            partition_ == ZeroPartition::bucket ? "bucket" : "parameter"));
+        detail::describe_option("optimizer", "ZeroRedundancyOptimizer"));
     detail::check_shared(all);
   }
   detail::check_parameters(all);
   for (const auto& group : groups) {
-    pieces_.push_back(partition_ == ZeroPartition::bucket
-                          ? detail::even_pieces(group.params(), elements_)
-                          : detail::whole_pieces(group.params(), elements_));
-    owners_.push_back(detail::first_owners(pieces_.back()));
-    detail::add_pieces(pieces_.back(), messages_);
-  }
-}
-
-ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::groups_of_rank(
-    const Groups& groups, size_t first, int rank) const {
-  Groups part;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    std::vector<at::Tensor> params;
-    for (const auto& piece : pieces_[first + g]) {
-      if (piece.owner == rank) {
-        params.push_back(piece.part);
-      }
+    std::vector<int64_t> sizes;
+    for (const auto& param : group.params()) {
+      sizes.push_back(param.numel());
     }
-    part.push_back(OptimizerParamGroup(groups[g]));
-    part.back().params() = std::move(params);
+    owners_.push_back(detail::partition_whole(sizes, elements_));
   }
-  return part;
 }
 
 void ZeroRedundancyOptimizer::add_param_group(
     const OptimizerParamGroup& group) {
   check_groups();
   assign_parameters({group});
-  local_->add_param_group(
-      groups_of_rank({group}, param_groups_.size(), rank()).front());
+  local_->add_param_group(owned_by(rank(), {group}, {owners_.back()}).front());
   Optimizer::add_param_group(group);
 }
 
@@ -211,14 +205,16 @@ void ZeroRedundancyOptimizer::step_with_peers() {
     if (group_) {
       detail::check_shared(param_groups_);
     }
-    detail::check_gradients(pieces_);
-    detail::update_shards(pieces_);
     copy_options(param_groups_, local_->param_groups());
-    const detail::ShardGradients gradients(pieces_, rank());
     local_->step();
   });
   if (group_) {
-    detail::broadcast_from_owners(*group_, messages_);
+    std::vector<int> owners;
+    for (const auto& of_group : owners_) {
+      owners.insert(owners.end(), of_group.begin(), of_group.end());
+    }
+    detail::broadcast_from_owners(
+        *group_, detail::parameters_of(param_groups_), owners);
   }
 }
 
@@ -263,18 +259,10 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::gather_state(int to) const {
           *group_, device_of(*group_, param_groups_), bytes, owner);
     }
     if (whole) {
-      const auto part = make_again(groups_of_rank(param_groups_, 0, owner));
+      const auto part = make_again(owned_by(owner, param_groups_, owners_));
       set_from_bytes(*part, bytes, c10::kCPU);
-      for (const auto& group : pieces_) {
-        for (const auto& piece : group) {
-          const auto found = part->state().find(impl_of(piece.part));
-          if (piece.owner == owner && found != part->state().end()) {
-            detail::join_state(piece,
-                               *part,
-                               std::move(found->second),
-                               whole->state()[impl_of(piece.param)]);
-          }
-        }
+      for (auto& [param, state] : part->state()) {
+        whole->state()[param] = std::move(state);
       }
     }
   }
@@ -306,25 +294,21 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
                 ", but got ",
                 groups[g].params().size());
   }
-  const auto part = make_again(groups_of_rank(param_groups_, 0, rank()));
+  const auto mine = owned_by(rank(), param_groups_, owners_);
+  const auto part = make_again(mine);
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (const auto& piece : pieces_[g]) {
-      const auto found =
-          whole.state().find(impl_of(groups[g].params()[piece.index]));
-      if (found == whole.state().end()) {
-        continue;
-      }
-      detail::check_state(piece, *part, *found->second);
-      if (piece.owner == rank()) {
-        part->state()[impl_of(piece.part)] =
-            detail::cut_state(piece, *part, *found->second);
+    for (size_t i = 0; i < owners_[g].size(); ++i) {
+      const auto found = whole.state().find(impl_of(groups[g].params()[i]));
+      if (owners_[g][i] == rank() && found != whole.state().end()) {
+        part->state()[impl_of(param_groups_[g].params()[i])] =
+            found->second->clone();
       }
     }
   }
   // Copies the state through its serialized form, because only the optimizer
   // class knows which tensors its state has and how to move them to the device.
-  auto local = make_again(groups_of_rank(param_groups_, 0, rank()));
-  const auto device = messages_.front().params.front().device();
+  auto local = make_again(mine);
+  const auto device = detail::parameters_of(param_groups_).front().device();
   set_from_bytes(*local, bytes_of(*part), device);
   copy_options(groups, param_groups_);
   local_ = std::move(local);

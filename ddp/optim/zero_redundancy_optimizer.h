@@ -1,71 +1,30 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <torch/arg.h>
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/job/join.h"
-#include "ddp/optim/detail/owned_parameters.h"
-#include "ddp/optim/detail/pieces.h"
 
 namespace ddp {
 
-/// The way in which a ZeroRedundancyOptimizer splits the state over p ranks.
-enum class ZeroPartition {
-  /// Assigns whole parameters, the largest first, each to the rank with the
-  /// fewest elements so far, as PyTorch does. For any optimizer that steps each
-  /// parameter independently. If one parameter is larger than all others
-  /// together, its rank has more than 1/p of the state.
-  parameter,
-  /// Places the parameters of a group and dtype end to end and assigns each
-  /// rank a contiguous range: 1/p of all elements, up to 63 more, whatever the
-  /// parameters' sizes. For SGD, Adam, AdamW, RMSprop, Adagrad and the fused
-  /// optimizers, and for a class derived from one of these if it steps each
-  /// element independently, which is not checked. Requires dense gradients, and
-  /// parameters without gaps in their memory.
-  bucket,
-};
-
-/// Options of `ZeroRedundancyOptimizer`; the same on all ranks.
-///
-/// Example:
-/// @code
-///   ddp::ZeroRedundancyOptimizer optimizer(
-///       model->parameters(),
-///       [](auto groups) {
-///         return std::make_unique<torch::optim::Adam>(groups);
-///       },
-///       ddp::ZeroRedundancyOptimizerOptions().partition(
-///           ddp::ZeroPartition::bucket));
-/// @endcode
-struct ZeroRedundancyOptimizerOptions {
-  /// @param process_group  the ranks; null for all ranks.
-  ZeroRedundancyOptimizerOptions(  // NOLINT
-      c10::intrusive_ptr<c10d::Backend> process_group = nullptr)
-      : process_group_(std::move(process_group)) {}
-
-  /// The ranks; null for all ranks.
-  TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group);
-  /// The way in which the state is split.
-  TORCH_ARG(ZeroPartition, partition) = ZeroPartition::parameter;
-};
-
-/// An optimizer whose state is split over the ranks: each rank steps its part
-/// of the parameters and broadcasts it. With p ranks the state of Adam costs
-/// each rank 1/p of the memory. Corresponds to PyTorch's
+/// An optimizer whose state is split over the ranks: each parameter belongs to
+/// one rank, which steps it and broadcasts the result. With p ranks the state
+/// of Adam costs each rank about 1/p of the memory. Corresponds to PyTorch's
 /// ZeroRedundancyOptimizer, the first stage of ZeRO.
 ///
-/// The parameters are equal bit for bit to a step of the plain optimizer over
-/// all of them. With ZeroPartition::bucket on the CPU this needs one intra-op
-/// thread (`ddprun` sets OMP_NUM_THREADS=1 for several ranks of a host, if it
-/// is unset), because LibTorch's rounding there depends on where its threads
-/// divide a tensor.
+/// Parameters are assigned to ranks as in PyTorch: group by group, the largest
+/// parameter of a group first, each to the rank with the fewest elements so
+/// far. A rank with one very large parameter therefore keeps more than 1/p of
+/// the state.
+///
+/// For any optimizer that steps each parameter independently. The parameters
+/// are equal bit for bit to a step of the plain optimizer over all of them.
 ///
 /// The gradients must be the same on all ranks, as `DistributedDataParallel`
 /// makes them. `param_groups()` holds all parameters, so `GradScaler` and
@@ -79,13 +38,13 @@ struct ZeroRedundancyOptimizerOptions {
 ///
 /// In a `Join` the optimizer is one of the joinables,
 /// `Join({*model, optimizer})`: a rank without inputs makes the plain step of
-/// its part with the other ranks. That rank does not repeat other work of the
-/// loop around `step()`: it does not clip gradients, and its learning rate
-/// stays that of its last input, so its part of the parameters is stepped
-/// differently from the rest. A program that clips or changes the learning rate
-/// leaves the optimizer out of the Join and gives `finish` a function that
-/// clips, steps and changes the rate as the loop does. With a `GradScaler` the
-/// optimizer has to be left out, too.
+/// its parameters with the other ranks. That rank does not repeat other work of
+/// the loop around `step()`: it does not clip gradients, and its learning rate
+/// stays that of its last input, so its parameters are stepped differently from
+/// the rest. A program that clips or changes the learning rate leaves the
+/// optimizer out of the Join and gives `finish` a function that clips, steps
+/// and changes the rate as the loop does. With a `GradScaler` the optimizer has
+/// to be left out, too.
 ///
 /// Parameters named in the model's `params_and_buffers_to_ignore` differ
 /// between the ranks. With several ranks the constructor, `add_param_group` and
@@ -131,35 +90,34 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
 
-  /// @param options  converts from a process group.
+  /// @param process_group  the ranks; null for all ranks.
   /// @throws c10::Error on every rank, with the parameter's group and index, if
   ///   the ranks' parameters differ or a wrapper lists one of them in its
   ///   `params_and_buffers_to_ignore`. Also if there are no parameters, one is
   ///   listed twice, they lie on several devices, the factory makes none or an
-  ///   LBFGS (which steps all parameters together), the partition does not
-  ///   support the optimizer or the parameters, the ranks' partitions differ,
-  ///   or there is no process group although WORLD_SIZE is above 1. The ranks
-  ///   compare number, groups, shape, strides, dtype and requires_grad of the
-  ///   parameters, but no values. If the factory fails on one rank only,
-  ///   the constructors of the other ranks return.
-  ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
-                          Factory make,
-                          const ZeroRedundancyOptimizerOptions& options = {});
+  ///   LBFGS (which steps all parameters together), or there is no process
+  ///   group although WORLD_SIZE is above 1. The ranks compare number, groups,
+  ///   shape, strides, dtype and requires_grad of the parameters, but no
+  ///   values. If the factory fails on one rank only, the constructors of the
+  ///   other ranks return.
+  ZeroRedundancyOptimizer(
+      std::vector<torch::Tensor> parameters,
+      Factory make,
+      const c10::intrusive_ptr<c10d::Backend>& process_group = nullptr);
   /// As above, for groups with options of their own.
-  ZeroRedundancyOptimizer(const Groups& groups,
-                          Factory make,
-                          const ZeroRedundancyOptimizerOptions& options = {});
+  ZeroRedundancyOptimizer(
+      const Groups& groups,
+      Factory make,
+      const c10::intrusive_ptr<c10d::Backend>& process_group = nullptr);
 
-  /// Steps this rank's part and broadcasts the stepped parameters to all ranks.
-  /// Collective.
+  /// Steps this rank's parameters and broadcasts them to all ranks. Collective.
   /// @param closure  called once, on every rank.
   /// @returns the closure's loss; undefined without a closure.
-  /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
-  ///   gradient; with ZeroPartition::bucket any sparse gradient, or a parameter
-  ///   whose dtype or device has changed since its group was added); a group of
-  ///   `init_process_group` or `new_group` is then aborted, so that the other
-  ///   ranks fail at once, with NCCL in their next collective. An exception of
-  ///   the closure aborts nothing: the other ranks wait.
+  /// @throws c10::Error if a rank cannot step its parameters (Adam with a
+  ///   sparse gradient); a group of `init_process_group` or `new_group` is then
+  ///   aborted, so that the other ranks fail at once, with NCCL in their next
+  ///   collective. An exception of the closure aborts nothing: the other ranks
+  ///   wait.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Adds a group. Replaces LibTorch's function of this name; call it on every
@@ -191,19 +149,15 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// same optimizer on every rank. Not collective.
   /// @throws c10::Error if it has another number of groups or of parameters in
   ///   a group, or options of another class (a fused optimizer has those of the
-  ///   plain one), or with ZeroPartition::bucket if a state has another shape
-  ///   than its parameter. ZeroPartition::parameter compares no shapes.
+  ///   plain one). Shapes are not compared.
   void take(const torch::optim::Optimizer& whole);
 
-  /// Returns the optimizer of this rank's part. Its `state()` is the state that
-  /// this rank keeps; the `state()` of this object is empty. With
-  /// ZeroPartition::bucket its parameters are one-dimensional tensors over the
-  /// memory that it steps. The reference is valid until `take`, which
-  /// `Checkpoint::load` calls.
+  /// Returns the optimizer of this rank's parameters. Its `state()` is the
+  /// state that this rank keeps; the `state()` of this object is empty. The
+  /// reference is valid until `take`, which `Checkpoint::load` calls.
   const torch::optim::Optimizer& local() const { return *local_; }
 
-  /// Returns the rank that steps each parameter of each group; with
-  /// ZeroPartition::bucket, the rank that steps its first element.
+  /// Returns the rank that steps each parameter, by group and by parameter.
   const std::vector<std::vector<int>>& owners() const { return owners_; }
 
   /// Unsupported, since only a part of the state would be saved or loaded.
@@ -234,16 +188,12 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   int rank() const;
   int size() const;
   void assign_parameters(const Groups& groups);
-  Groups groups_of_rank(const Groups& groups, size_t first, int rank) const;
   void check_groups() const;
 
   Factory make_;
   c10::intrusive_ptr<c10d::Backend> group_;  // null in a world of one
-  ZeroPartition partition_;
-  std::vector<std::vector<int>> owners_;                     // by group
-  std::vector<std::vector<detail::ParameterShard>> pieces_;  // by group
-  std::vector<int64_t> elements_;  // number assigned to each rank
-  std::vector<detail::OwnedParameters> messages_;
+  std::vector<std::vector<int>> owners_;     // by group and parameter
+  std::vector<int64_t> elements_;            // number assigned to each rank
   std::unique_ptr<torch::optim::Optimizer> local_;
 };
 

@@ -150,7 +150,7 @@ MakeOptimizer sharded_sgd(const Group& group) {
           return std::make_unique<torch::optim::SGD>(
               groups, torch::optim::SGDOptions(kRate));
         },
-        ZeroRedundancyOptimizerOptions(group));
+        group);
   };
 }
 

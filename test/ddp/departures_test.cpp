@@ -426,29 +426,24 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
           "[departures]") {
   constexpr int kSize = 2;
   const int who = GENERATE(0, 1);
-  const std::string call = GENERATE("step", "consolidate", "step of a bucket");
+  const std::string call = GENERATE("step", "consolidate");
   ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
     init_process_group(long_timeouts());
-    const bool by_bucket = call == "step of a bucket";
     std::vector<torch::Tensor> parameters;
     for (int i = 0; i < 4; ++i) {
       parameters.push_back(at::ones({3}, local_device()).requires_grad_());
-      parameters.back().mutable_grad() =
-          by_bucket && rank == who ? at::sparse_coo_tensor({3}, local_device())
-                                   : at::ones({3}, local_device());
+      parameters.back().mutable_grad() = at::ones({3}, local_device());
     }
     ZeroRedundancyOptimizer optimizer(
         parameters,
         [&](const auto& groups) -> std::unique_ptr<torch::optim::Optimizer> {
           const torch::optim::SGDOptions options(0.1);
-          if (rank == who && !by_bucket) {
+          if (rank == who) {
             return std::make_unique<ThrowingSGD>(groups, options);
           }
           return std::make_unique<torch::optim::SGD>(groups, options);
-        },
-        ZeroRedundancyOptimizerOptions().partition(
-            by_bucket ? ZeroPartition::bucket : ZeroPartition::parameter));
+        });
     try {
       call == "consolidate" ? static_cast<void>(optimizer.consolidate())
                             : static_cast<void>(optimizer.step());
@@ -459,11 +454,11 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
     }
   });
   INFO(call << " on rank " << who);
-  const char* why = call == "step of a bucket" ? "sparse one" : "no luck";
-  CHECK_THAT(ends[who].error, Contains(why));
-  CHECK_THAT(ends[1 - who].error,
-             Contains(why) && Contains("rank " + std::to_string(who) +
-                                       " has left because of an exception"));
+  CHECK_THAT(ends[who].error, Contains("no luck"));
+  CHECK_THAT(
+      ends[1 - who].error,
+      Contains("no luck") && Contains("rank " + std::to_string(who) +
+                                      " has left because of an exception"));
 }
 
 TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {

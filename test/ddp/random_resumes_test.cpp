@@ -171,12 +171,8 @@ class Player {
     if (part.holder == Holder::plain || part.holder == Holder::fused) {
       optimizer_ = make(groups);
     } else {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(
-          groups,
-          make,
-          ZeroRedundancyOptimizerOptions(group).partition(
-              part.holder == Holder::zero_bucket ? ZeroPartition::bucket
-                                                 : ZeroPartition::parameter));
+      optimizer_ =
+          std::make_unique<ZeroRedundancyOptimizer>(groups, make, group);
       zero_ = static_cast<ZeroRedundancyOptimizer*>(optimizer_.get());
     }
     checkpoint_.optimizer(*optimizer_).scaler(scaler_).process_group(group);

@@ -41,8 +41,7 @@ torch::nn::Sequential net_on(c10::Device device) {
 }
 
 TEST_CASE("fused and sharded over NCCL", "[gpu]") {
-  const auto way =
-      GENERATE(as<std::string>(), "fused", "sharded", "sharded by bucket");
+  const auto way = GENERATE(as<std::string>(), "fused", "sharded");
   const auto kind = GENERATE(as<std::string>(), "sgd", "adamw");
   if (!has_gpus(2)) {
     return;
@@ -58,13 +57,9 @@ TEST_CASE("fused and sharded over NCCL", "[gpu]") {
       return make_optimizer(name, groups);
     };
     std::unique_ptr<Optimizer> optimizer;
-    if (way == "sharded" || way == "sharded by bucket") {
+    if (way == "sharded") {
       optimizer = std::make_unique<ZeroRedundancyOptimizer>(
-          net->parameters(),
-          make,
-          ZeroRedundancyOptimizerOptions(rank.group)
-              .partition(way == "sharded" ? ZeroPartition::parameter
-                                          : ZeroPartition::bucket));
+          net->parameters(), make, rank.group);
     } else {
       optimizer = make(Groups{net->parameters()});
     }

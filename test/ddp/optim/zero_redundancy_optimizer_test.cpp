@@ -47,11 +47,16 @@ ZeroRedundancyOptimizer::Factory maker(const std::string& kind) {
   return [kind](const Groups& groups) { return make_optimizer(kind, groups); };
 }
 
-/// Parameters of several sizes and two dtypes, one large enough for a message
-/// of its own.
+/// Parameters of several sizes, two dtypes and two memory orders, some large
+/// enough for a message of their own.
 Tensors mixed() {
   auto all = test::parameters({{7}, {3, 5}, {2}, {600, 500}, {0}, {11, 2}});
   all.push_back(test::numbers({9}, 50).to(torch::kDouble).requires_grad_());
+  for (const int64_t width : {5, 220}) {
+    all.push_back(test::numbers({2, 3, width, width}, width)
+                      .contiguous(torch::MemoryFormat::ChannelsLast)
+                      .requires_grad_());
+  }
   return all;
 }
 
@@ -74,9 +79,11 @@ TEST_CASE("a sharded optimizer equals the same one alone, bit for bit",
   const auto kind = GENERATE(as<std::string>(),
                              "sgd",
                              "adam",
+                             "adamw",
                              "rmsprop",
                              "adagrad",
                              "fused sgd",
+                             "fused adam",
                              "fused adamw");
   const auto expected = trained_alone(mixed(), kind, 6);
   CAPTURE(size, kind);
@@ -127,6 +134,34 @@ TEST_CASE("it trains under DistributedDataParallel as one alone",
       plain->step();
       TORCH_CHECK(
           equal(sharded_model->parameters(), plain_model->parameters()));
+      if (step == 2) {  // gives the parameters other memory
+        for (auto& param : sharded_model->parameters()) {
+          param.set_data(param.detach().clone());
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("parameters that get another dtype are sent whole", "[zero][ranks]") {
+  const auto convert = [](const Tensors& params) {
+    for (auto param : params) {
+      param.mutable_grad().reset();
+      param.set_data(param.detach().to(torch::kDouble));
+    }
+  };
+  run_ranks(2, [&](const Group& group) {
+    // As float in one message of their owner, as double in two.
+    const auto params = test::parameters({{1000, 200}, {1000, 200}, {7}, {5}});
+    const auto reference = copies(params);
+    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
+    const auto alone = make_optimizer("sgd", Groups{reference});
+    for (const int step : {0, 2}) {
+      train(optimizer, params, step, step + 2);
+      train(*alone, reference, step, step + 2);
+      TORCH_CHECK(equal(params, reference));
+      convert(params);
+      convert(reference);
     }
   });
 }
@@ -228,13 +263,10 @@ TEST_CASE("a state of another number of ranks is taken", "[zero][ranks]") {
 
 TEST_CASE("a checkpoint holds the whole state, for any number of ranks",
           "[zero][ranks][checkpoint]") {
-  const auto partition =
-      GENERATE(ZeroPartition::parameter, ZeroPartition::bucket);
   const int before = GENERATE(1, 3);
   const int after = GENERATE(2, 1, 3);
   const test::TemporaryFolder folder;
   const auto path = folder.path() + "/last.pt";
-  // By bucket, each rank's range begins or ends within the weight.
   const auto make = [] { return torch::nn::Linear(70, 3); };
   const auto step = [](torch::nn::Linear& net, Optimizer& optimizer, int seed) {
     net->weight.mutable_grad() = test::numbers({3, 70}, seed);
@@ -242,10 +274,7 @@ TEST_CASE("a checkpoint holds the whole state, for any number of ranks",
     optimizer.step();
   };
   const auto sharded = [&](torch::nn::Linear& net, const Group& group) {
-    return ZeroRedundancyOptimizer(
-        net->parameters(),
-        maker("adamw"),
-        ZeroRedundancyOptimizerOptions(group).partition(partition));
+    return ZeroRedundancyOptimizer(net->parameters(), maker("adamw"), group);
   };
   run_ranks(before, [&](const Group& group) {
     auto net = make();
@@ -303,17 +332,12 @@ TEST_CASE("groups of a sharded optimizer keep their options, which may change",
 }
 
 TEST_CASE("ranks leave out a sharded step together", "[zero][ranks]") {
-  const auto partition =
-      GENERATE(ZeroPartition::parameter, ZeroPartition::bucket);
   const auto kind = GENERATE(as<std::string>(), "sgd", "fused adamw");
   run_ranks(3, [&](const Group& group) {
     GradScaler scaler(test::small_scaler().process_group(group));
     const auto params = mixed();
     const auto before = copies(params);
-    ZeroRedundancyOptimizer optimizer(
-        params,
-        maker(kind),
-        ZeroRedundancyOptimizerOptions(group).partition(partition));
+    ZeroRedundancyOptimizer optimizer(params, maker(kind), group);
     scaler.scale(torch::ones({}));
     set_gradients(params, 1);
     if (group->getRank() == 1) {
@@ -451,19 +475,14 @@ TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
 }
 
 TEST_CASE("every rank names parameters that differ", "[zero][ranks]") {
-  const auto what =
-      GENERATE(as<std::string>(), "shape", "dtype", "count", "partition");
-  const auto expected =
-      what == "count"       ? "parameter 2 of group 0 is only on rank 0"
-      : what == "partition" ? "partition"
+  const auto what = GENERATE(as<std::string>(), "shape", "dtype", "count");
+  const auto expected = what == "count"
+                            ? "parameter 2 of group 0 is only on rank 0"
                             : "parameter 1 of group 0 has " + what;
   const auto errors = try_ranks(3, [&](const Group& group) {
     auto params = test::parameters({{2}, {3}, {4}});
-    ZeroRedundancyOptimizerOptions options(group);
     if (group->getRank() == 1) {
-      if (what == "partition") {
-        options.partition(ZeroPartition::bucket);
-      } else if (what == "shape") {
+      if (what == "shape") {
         params[1] = torch::zeros({5}).requires_grad_();
       } else if (what == "dtype") {
         params[1] = torch::zeros({3}, torch::kDouble).requires_grad_();
@@ -471,7 +490,7 @@ TEST_CASE("every rank names parameters that differ", "[zero][ranks]") {
         params.pop_back();
       }
     }
-    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), options);
+    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
   });
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains(expected));

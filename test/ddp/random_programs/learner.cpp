@@ -19,7 +19,6 @@ template <class Kind, class Options>
 std::unique_ptr<torch::optim::Optimizer> make_sharded(
     const std::vector<Tensor>& parameters,
     const Options& options,
-    ZeroPartition partition,
     const Group& group) {
   if (!group) {
     return std::make_unique<Kind>(parameters, options);
@@ -29,7 +28,7 @@ std::unique_ptr<torch::optim::Optimizer> make_sharded(
       [options](const auto& groups) {
         return std::make_unique<Kind>(groups, options);
       },
-      ZeroRedundancyOptimizerOptions(group).partition(partition));
+      group);
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(
@@ -47,15 +46,13 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     case Stepper::fused_momentum:
       return std::make_unique<FusedSGD>(parameters, momentum);
     case Stepper::sharded_momentum:
-      return make_sharded<torch::optim::SGD>(
-          parameters, momentum, ZeroPartition::parameter, group);
+      return make_sharded<torch::optim::SGD>(parameters, momentum, group);
     case Stepper::adam:
       return std::make_unique<torch::optim::Adam>(parameters, adam);
     case Stepper::fused_adam:
       return std::make_unique<FusedAdam>(parameters, adam);
     case Stepper::sharded_adam:
-      return make_sharded<torch::optim::Adam>(
-          parameters, adam, ZeroPartition::bucket, group);
+      return make_sharded<torch::optim::Adam>(parameters, adam, group);
   }
   return nullptr;
 }

@@ -99,8 +99,7 @@ Training random_training(uint64_t seed) {
     next.rate = dice.chance(20) ? 0.005 * (dice.below(4) + 1) : 0;
   }
   using Holder = Training::Holder;
-  std::vector<Holder> holders{
-      Holder::plain, Holder::zero_parameter, Holder::zero_bucket};
+  std::vector<Holder> holders{Holder::plain, Holder::zero};
   if (has_fused(training.kind) && dice.chance(40)) {
     holders.push_back(Holder::fused);
   }

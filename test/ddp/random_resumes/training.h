@@ -27,7 +27,7 @@ struct Training {
   };
 
   /// The optimizer that keeps the state.
-  enum class Holder { plain, fused, zero_parameter, zero_bucket };
+  enum class Holder { plain, fused, zero };
 
   /// A part of the training, with a program, ranks and objects of its own.
   struct Part {
