@@ -2,8 +2,8 @@
 //
 // Purpose: shows ddp::spawn, which runs a function in several processes of this
 // host. Each process has a rank and all settings that init_process_group needs.
-// ddp::spawn returns when all processes have finished and rethrows the first
-// exception. Here the ranks fit a line, each rank to points of its own.
+// ddp::spawn returns when all processes have finished, and throws if one fails.
+// Here the ranks fit a line, each rank to points of its own.
 //
 //   spawn --ranks=4
 //   spawn --ranks=3 --fail-rank=2

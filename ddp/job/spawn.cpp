@@ -1,259 +1,257 @@
 #include "ddp/job/spawn.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
+#include "ddp/base/child_process.h"
 #include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/file_descriptor.h"
 #include "ddp/base/net/tcp.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/current_job.h"
-#include "ddp/job/detail/fork_hazards.h"
-#include "ddp/job/detail/forked_process.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
+using detail::retry_interrupted;
 
-constexpr milliseconds kKillPatience{10'000};
-constexpr milliseconds kCountPatience{60'000};
-constexpr int kMostDevices = 255;  // fits into an exit code
+constexpr int kKillMilliseconds = 10'000;
+constexpr unsigned kCountSeconds = 60;
 
-/// Bounds a wait. Adds nothing to the limit, so the longest limit cannot
-/// overflow.
-class Timer {
+/// An exception that left the function of a rank. A pipe keeps messages of this
+/// size whole, in the order of the exceptions.
+struct Message {
+  int rank = 0;
+  std::array<char, PIPE_BUF - sizeof(int)> text{};
+};
+
+void flush_streams() {
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+}
+
+/// Ranks that are forks of this process.
+class Ranks {
  public:
-  explicit Timer(std::optional<milliseconds> limit) : limit_(limit) {}
+  // Writes may block, so that no message is lost; reads end after the last one.
+  Ranks() { ::fcntl(errors_.read.get(), F_SETFL, O_NONBLOCK); }
+  /// Kills the ranks that still run.
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
 
-  milliseconds left() const {
-    return limit_ ? *limit_ - std::chrono::duration_cast<milliseconds>(
-                                  Clock::now() - start_)
-                  : milliseconds::max();
-  }
-  bool is_over() const { return left() <= milliseconds(0); }
+  /// Starts the next rank.
+  void start(const std::function<void(int rank)>& function);
+  /// Waits until all ranks have ended, or throws when one has failed.
+  void wait();
 
  private:
-  std::optional<milliseconds> limit_;
-  Clock::time_point start_ = Clock::now();
+  struct Process {
+    pid_t pid;
+    detail::FileDescriptor pidfd;  // readable once the process has ended
+    bool is_running = true;
+  };
+
+  [[noreturn]] void run(const std::function<void(int)>& function, int rank);
+  std::map<int, std::string> reap();
+  std::string find_failure();
+
+  std::vector<Process> processes_;
+  detail::Pipe errors_ = detail::make_pipe();
 };
+
+Ranks::~Ranks() {
+  for (const auto& process : processes_) {
+    if (process.is_running) {
+      ::kill(process.pid, SIGKILL);
+    }
+  }
+  for (const auto& process : processes_) {
+    if (process.is_running) {
+      pollfd ended{process.pidfd.get(), POLLIN, 0};
+      retry_interrupted([&] { return ::poll(&ended, 1, kKillMilliseconds); });
+      ::waitpid(process.pid, nullptr, WNOHANG);
+    }
+  }
+}
+
+void Ranks::run(const std::function<void(int)>& function, int rank) {
+  int code = 0;
+  try {
+    function(rank);
+  } catch (...) {
+    Message message{rank};
+    detail::text_of(std::current_exception())
+        .copy(message.text.data(), message.text.size() - 1);
+    retry_interrupted([&] {
+      return ::write(errors_.write.get(), &message, sizeof(message));
+    });
+    code = 1;
+  }
+  flush_streams();
+  ::_exit(code);
+}
+
+void Ranks::start(const std::function<void(int)>& function) {
+  flush_streams();  // or the rank would print it, too
+  const pid_t pid = detail::fork_child();
+  if (pid == 0) {
+    run(function, static_cast<int>(processes_.size()));
+  }
+  processes_.push_back({pid, detail::open_pidfd(pid)});
+  detail::check(
+      processes_.back().pidfd.get(),
+      "cannot watch a rank (needs Linux 5.3, and SIGCHLD not ignored)");
+}
+
+/// Returns how ranks have failed that have ended since the last call.
+std::map<int, std::string> Ranks::reap() {
+  std::map<int, std::string> failed;
+  for (size_t rank = 0; rank < processes_.size(); ++rank) {
+    auto& process = processes_[rank];
+    if (!process.is_running) {
+      continue;
+    }
+    siginfo_t end{};
+    const int result = ::waitid(
+        P_PID, static_cast<id_t>(process.pid), &end, WEXITED | WNOHANG);
+    process.is_running = result == 0 && end.si_pid == 0;
+    TORCH_CHECK(result == 0,
+                "Expected to learn how rank ",
+                rank,
+                " ended, but SIGCHLD is ignored, or other code of this process "
+                "has waited for the rank; call signal(SIGCHLD, SIG_DFL), or "
+                "let the other code wait for its own children alone");
+    if (end.si_pid == 0 || end.si_status == 0) {
+      continue;
+    }
+    failed[static_cast<int>(rank)] =
+        end.si_code == CLD_EXITED
+            ? "exited with code " + std::to_string(end.si_status)
+            : "was ended by signal " + std::to_string(end.si_status) + " (" +
+                  ::strsignal(end.si_status) + ")";
+  }
+  return failed;
+}
+
+/// Returns how the first failed rank has failed, or "" if none has.
+std::string Ranks::find_failure() {
+  auto failed = reap();
+  if (failed.empty()) {
+    return "";
+  }
+  std::string thrown;
+  for (Message message; ::read(errors_.read.get(), &message, sizeof(message)) ==
+                        sizeof(message);) {
+    if (thrown.empty()) {
+      thrown = "rank " + std::to_string(message.rank) +
+               " threw: " + message.text.data();
+    }
+    failed.erase(message.rank);
+  }
+  // The end of a rank makes others throw, so an end without an exception is the
+  // cause.
+  return failed.empty() ? thrown
+                        : "rank " + std::to_string(failed.begin()->first) +
+                              " " + failed.begin()->second;
+}
+
+void Ranks::wait() {
+  while (true) {
+    std::vector<pollfd> running;
+    for (const auto& process : processes_) {
+      if (process.is_running) {
+        running.push_back({process.pidfd.get(), POLLIN, 0});
+      }
+    }
+    if (running.empty()) {
+      return;
+    }
+    ::poll(running.data(), running.size(), -1);
+    const auto failure = find_failure();
+    if (!failure.empty()) {
+      throw c10::Error(failure);  // without a backtrace, which is no rank's
+    }
+  }
+}
 
 /// Counts the GPUs in a child process, because CUDA does not work after a fork
 /// once it was used.
 int count_gpus() {
-  std::deque<detail::ForkedProcess> asked;
-  asked.emplace_back(
-      [] { return std::min(detail::nccl_device_count(), kMostDevices); });
-  const Timer timer(kCountPatience);
-  auto end = asked.front().reap();
-  for (; !end && !timer.is_over(); end = asked.front().reap()) {
-    detail::wait_for_any(asked, timer.left());
+  const pid_t child = detail::fork_child();
+  if (child == 0) {
+    ::alarm(kCountSeconds);
+    ::_exit(detail::nccl_device_count());
   }
-  TORCH_CHECK(end && end->signal == 0 && !end->exception,
+  int status = 0;
+  const pid_t reaped =
+      retry_interrupted([&] { return ::waitpid(child, &status, 0); });
+  TORCH_CHECK(reaped == child && WIFEXITED(status),
               "Expected CUDA to say how many GPUs there are, but it did not; "
               "give spawn the number of processes");
-  return end->exit_code;
-}
-
-int choose_count(std::optional<int> nprocs) {
-  TORCH_CHECK(!nprocs || *nprocs > 0,
-              "Expected at least one process to spawn, but got nprocs=",
-              *nprocs);
-  return nprocs ? *nprocs : std::max(count_gpus(), 1);
-}
-
-void check_fork() {
-  const auto problem = detail::fork_problem(detail::find_fork_hazards());
-  TORCH_CHECK(problem.empty(), problem);
+  return WEXITSTATUS(status);
 }
 
 void enter_rank(const detail::LaunchEnvironment& environment) {
-  const bool is_limited = environment.count("OMP_NUM_THREADS") > 0;
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  if (is_limited) {
+  if (environment.count("OMP_NUM_THREADS") > 0) {
     at::set_num_threads(1);  // OpenMP has read its variable already
   }
 }
 
 }  // namespace
 
-std::string describe(const RankFailure& failure) {
-  const std::string who = "rank " + std::to_string(failure.rank);
-  if (failure.exception) {
-    return who + " threw: " + *failure.exception;
-  }
-  if (failure.signal != 0) {
-    return who + " was ended by signal " + std::to_string(failure.signal) +
-           " (" + ::strsignal(failure.signal) + ")";
-  }
-  return who + " exited with code " + std::to_string(failure.exit_code);
-}
-
-SpawnError::SpawnError(RankFailure failure)
-    : c10::Error(describe(failure)), failure_(std::move(failure)) {}
-
-struct SpawnContext::State {
-  explicit State(const SpawnOptions& asked) : options(asked) {}
-  ~State();
-
-  void start(const std::function<void(int)>& function, int count);
-  bool is_running() const;
-  void signal_all(int number) const;
-  bool wait(const Timer& timer);
-  void stop();
-
-  SpawnOptions options;
-  detail::ReservedPort port = detail::reserve_loopback_port();
-  std::deque<detail::ForkedProcess> ranks;
-  std::vector<RankFailure> failures;
-  Clock::time_point last_look = Clock::now();
-};
-
-SpawnContext::State::~State() {
-  signal_all(SIGKILL);  // signal all of them first, then wait for each
-}
-
-void SpawnContext::State::start(const std::function<void(int)>& function,
-                                int count) {
-  for (int rank = 0; rank < count; ++rank) {
-    const auto environment = detail::launch_environment(
-        detail::local_worker(rank, count, port.port, "spawn"), std::getenv);
-    try {
-      // Reports the exception to the other ranks, which name it in their
-      // errors.
-      ranks.emplace_back(
-          [&] {
-            port.socket = {};  // rank 0 listens on this port
-            enter_rank(environment);
-            function(rank);
-            return 0;
-          },
-          &detail::report_fatal_error);
-    } catch (const std::system_error& error) {
-      TORCH_CHECK(false,
-                  "Cannot start rank ",
-                  rank,
-                  " of ",
-                  count,
-                  ": ",
-                  error.what(),
-                  "; check ulimit -a, or start fewer");
-    }
-  }
-}
-
-bool SpawnContext::State::is_running() const {
-  return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) {
-    return !rank.is_reaped();
-  });
-}
-
-void SpawnContext::State::signal_all(int number) const {
-  for (const auto& rank : ranks) {
-    rank.signal(number);
-  }
-}
-
-/// Waits for the end of a rank and records all failures.
-bool SpawnContext::State::wait(const Timer& timer) {
-  const auto begin = Clock::now();
-  if (!detail::wait_for_any(ranks, timer.left())) {
-    last_look = begin;  // all of them ran
-    return !timer.is_over();
-  }
-  const auto last_seen = std::exchange(last_look, Clock::now());
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].is_reaped()) {
-      continue;
-    }
-    const auto end = ranks[i].reap();
-    if (!end || (end->exit_code == 0 && end->signal == 0)) {
-      continue;
-    }
-    RankFailure failure;
-    failure.rank = static_cast<int>(i);
-    failure.pid = ranks[i].pid();
-    failure.exit_code = end->exit_code;
-    failure.signal = end->signal;
-    failure.time = last_seen;
-    if (end->exception) {
-      failure.exception = end->exception->text;
-      failure.time = end->exception->time;
-      failure.exit_code = 1;
-      failure.signal = 0;  // a signal may have ended it after its exception
-    }
-    failures.push_back(std::move(failure));
-  }
-  return true;
-}
-
-void SpawnContext::State::stop() {
-  signal_all(SIGTERM);
-  const Timer grace(options.grace_period());
-  while (is_running() && wait(grace)) {
-  }
-  signal_all(SIGKILL);
-  const Timer patience(kKillPatience);
-  while (is_running() && wait(patience)) {
-  }
-}
-
-SpawnContext::SpawnContext(const std::function<void(int)>& function,
-                           std::optional<int> nprocs,
-                           const SpawnOptions& options) {
+void spawn(const std::function<void(int)>& function,
+           std::optional<int> nprocs) {
   TORCH_CHECK(function != nullptr,
               "Expected a function to spawn, but got an empty one");
-  check_fork();
-  const int count = choose_count(nprocs);
-  state_ = std::make_unique<State>(options);
-  TORCH_CHECK(state_->port.error == 0,
+  TORCH_CHECK(!nprocs || *nprocs > 0,
+              "Expected at least one process to spawn, but got nprocs=",
+              *nprocs);
+  // The folder has two links and one for each thread.
+  const auto links = std::filesystem::hard_link_count("/proc/self/task");
+  TORCH_CHECK(links <= 3,
+              "Expected a process with one thread to fork ranks from, but got ",
+              links - 2,
+              ": threads of OpenMP, CUDA or Gloo do not survive a fork; spawn "
+              "before the first tensor operation, or start the ranks with "
+              "ddprun");
+  const int count = nprocs ? *nprocs : std::max(count_gpus(), 1);
+  auto port = detail::reserve_loopback_port();
+  TORCH_CHECK(port.error == 0,
               "Cannot reserve a port of 127.0.0.1 for MASTER_PORT: ",
-              std::strerror(state_->port.error));
-  state_->start(function, count);
-}
-
-SpawnContext::~SpawnContext() = default;
-SpawnContext::SpawnContext(SpawnContext&&) noexcept = default;
-SpawnContext& SpawnContext::operator=(SpawnContext&&) noexcept = default;
-
-bool SpawnContext::join(std::optional<milliseconds> timeout) {
-  State& state = *state_;
-  const Timer timer(timeout);
-  while (state.failures.empty() && state.is_running()) {
-    if (!state.wait(timer)) {
-      return false;
-    }
+              std::strerror(port.error));
+  Ranks ranks;
+  for (int i = 0; i < count; ++i) {
+    ranks.start([&](int rank) {
+      port.socket = {};  // rank 0 listens on this port
+      enter_rank(detail::launch_environment(
+          detail::local_worker(rank, count, port.port, "spawn"), std::getenv));
+      function(rank);
+    });
   }
-  if (state.failures.empty()) {
-    return true;
-  }
-  state.stop();
-  // Other ranks fail later, because their peer is gone.
-  throw SpawnError(*std::min_element(
-      state.failures.begin(),
-      state.failures.end(),
-      [](const auto& a, const auto& b) { return a.time < b.time; }));
-}
-
-std::vector<pid_t> SpawnContext::pids() const {
-  std::vector<pid_t> result;
-  for (const auto& rank : state_->ranks) {
-    result.push_back(rank.pid());
-  }
-  return result;
-}
-
-void spawn(const std::function<void(int)>& function,
-           std::optional<int> nprocs,
-           const SpawnOptions& options) {
-  SpawnContext(function, nprocs, options).join();
+  ranks.wait();
 }
 
 }  // namespace ddp

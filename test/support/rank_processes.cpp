@@ -1,19 +1,35 @@
 #include "test/support/rank_processes.h"
 
-#include <csignal>
-#include <cstdlib>
-#include <deque>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "ddp/base/child_process.h"
 #include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/file_descriptor.h"
 #include "ddp/base/net/tcp.h"
 #include "ddp/job/current_job.h"
-#include "ddp/job/detail/forked_process.h"
+#include "ddp/job/error_text.h"
+#include "test/support/temporary_folder.h"
 
 namespace ddp::test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+struct RankProcess {
+  pid_t pid;
+  detail::FileDescriptor pidfd;  // readable once the process has ended
+  detail::FileDescriptor error;  // memory file with the exception's text
+};
 
 /// Restores the default actions of signals: ranks must not inherit Catch2's
 /// signal reports or the tests' time limit.
@@ -33,8 +49,54 @@ void enter(int rank, int size, int port) {
   }
 }
 
-RankEnd end_of(const detail::ProcessEnd& end) {
-  return {end.exception ? end.exception->text : "", end.exit_code, end.signal};
+void flush_streams() {
+  std::cout.flush();
+  std::fflush(nullptr);
+}
+
+/// Runs `body` in a fork of this process.
+RankProcess start(const std::function<void()>& body) {
+  flush_streams();  // or the rank would print it, too
+  detail::FileDescriptor error(
+      detail::check(::memfd_create("error", MFD_CLOEXEC), "memfd_create"));
+  const pid_t pid = detail::fork_child();
+  if (pid != 0) {
+    return {pid, detail::open_pidfd(pid), std::move(error)};
+  }
+  int code = 0;
+  try {
+    body();
+  } catch (...) {
+    const auto text = detail::text_of(std::current_exception());
+    detail::check(::write(error.get(), text.data(), text.size()), "write");
+    detail::report_fatal_error(text);  // as ddp does if nothing catches it
+    code = 1;
+  }
+  flush_streams();
+  ::_exit(code);
+}
+
+/// Waits for the end of a rank. Kills it at the deadline.
+RankEnd wait_for(const RankProcess& process,
+                 steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+  pollfd ended{process.pidfd.get(), POLLIN, 0};
+  const bool in_time =
+      detail::retry_interrupted([&] {
+        return ::poll(&ended, 1, std::max(static_cast<int>(left.count()), 0));
+      }) > 0;
+  if (!in_time) {
+    ::kill(process.pid, SIGKILL);
+  }
+  int status = 0;
+  detail::retry_interrupted([&] { return ::waitpid(process.pid, &status, 0); });
+  if (!in_time) {
+    return {"still ran", 0, 0};
+  }
+  return {read_file("/proc/self/fd/" + std::to_string(process.error.get())),
+          WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+          WIFSIGNALED(status) ? WTERMSIG(status) : 0};
 }
 
 }  // namespace
@@ -44,36 +106,18 @@ std::vector<RankEnd> run_rank_processes(
     const std::function<void(int rank)>& body,
     milliseconds patience) {
   auto reserved = detail::reserve_loopback_port();
-  std::deque<detail::ForkedProcess> processes;
+  std::vector<RankProcess> processes;
   for (int rank = 0; rank < size; ++rank) {
-    processes.emplace_back(
-        [&, rank] {
-          reserved.socket = {};  // frees the port, on which rank 0 will listen
-          enter(rank, size, reserved.port);
-          body(rank);
-          return 0;
-        },
-        &detail::report_fatal_error);  // as in ddp::spawn
+    processes.push_back(start([&] {
+      reserved.socket = {};  // frees the port, on which rank 0 will listen
+      enter(rank, size, reserved.port);
+      body(rank);
+    }));
   }
-  std::vector<RankEnd> ends(static_cast<size_t>(size));
+  std::vector<RankEnd> ends;
   const auto deadline = steady_clock::now() + patience;
-  for (int running = size; running > 0;) {
-    const auto left = std::chrono::duration_cast<milliseconds>(
-        deadline - steady_clock::now());
-    detail::wait_for_any(processes, std::max(left, milliseconds(0)));
-    for (size_t rank = 0; rank < processes.size(); ++rank) {
-      if (processes[rank].is_reaped()) {
-        continue;
-      }
-      if (const auto end = processes[rank].reap()) {
-        ends[rank] = end_of(*end);
-        --running;
-      } else if (left <= milliseconds(0)) {
-        processes[rank].signal(SIGKILL);
-        ends[rank].error = "still ran";
-        --running;
-      }
-    }
+  for (const auto& process : processes) {
+    ends.push_back(wait_for(process, deadline));
   }
   return ends;
 }

@@ -3,13 +3,19 @@
 #include <ATen/Parallel.h>
 #include <ddp/ddp.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <thread>
 
+#include "ddp/base/child_process.h"
 #include "samples/support/devices.h"
 #include "samples/support/text.h"
 #include "test/bench/dp_vs_ddp/module_bytes.h"
@@ -59,6 +65,23 @@ void run_rank(const WaysOptions& options, const ForkStore& shared, int rank) {
   ddp::destroy_process_group();
 }
 
+// Spawns the ranks from a child process, because this process steps, too, while
+// they run.
+pid_t start_ranks(const WaysOptions& options, const ForkStore& shared) {
+  const pid_t pid = ddp::detail::fork_child();
+  if (pid != 0) {
+    return pid;
+  }
+  try {
+    ddp::spawn([&](int rank) { run_rank(options, shared, rank); },
+               options.replicas);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
 }  // namespace
 
 ForkStore::ForkStore() : file_(::memfd_create("fork_store", MFD_CLOEXEC)) {
@@ -78,19 +101,37 @@ c10::intrusive_ptr<c10d::Store> ForkStore::open() const {
 
 Ranks::Ranks(const WaysOptions& options)
     : count_(options.replicas),
-      processes_(
-          [this, options](int rank) { run_rank(options, shared_, rank); },
-          options.replicas),
+      spawner_(start_ranks(options, shared_)),
       store_(shared_.open()) {}
 
-// Blocks until the key is set. Rethrows the exception of a failed rank.
+Ranks::~Ranks() {
+  if (spawner_ != 0) {
+    ::kill(spawner_, SIGKILL);  // the kernel then kills the ranks
+    ::waitpid(spawner_, nullptr, 0);
+  }
+}
+
+// Throws if a rank has failed.
+bool Ranks::have_ended() {
+  int status = 0;
+  if (spawner_ != 0 && ::waitpid(spawner_, &status, WNOHANG) == spawner_) {
+    spawner_ = 0;
+  }
+  TORCH_CHECK(status == 0,
+              "Expected the ranks to succeed, but one has failed; its error is "
+              "printed above");
+  return spawner_ == 0;
+}
+
+// Blocks until the key is set. Throws if the ranks end without it.
 template <typename T>
 T Ranks::take(const std::string& key) {
   while (!store_->check({key})) {
-    TORCH_CHECK(!processes_.join(kLook) || store_->check({key}),
+    TORCH_CHECK(!have_ended() || store_->check({key}),
                 "Expected the ",
                 key,
                 ", but the ranks have ended.");
+    std::this_thread::sleep_for(kLook);
   }
   return get<T>(*store_, key);
 }
@@ -109,9 +150,13 @@ std::vector<RankReport> Ranks::end() {
   for (int rank = 0; rank < count_; ++rank) {
     reports.push_back(take<RankReport>(report_key(rank)));
   }
-  TORCH_CHECK(processes_.join(kEndPatience),
-              "Expected the ranks to end after the last step, but they run "
-              "on.");
+  const auto deadline = std::chrono::steady_clock::now() + kEndPatience;
+  while (!have_ended()) {
+    TORCH_CHECK(std::chrono::steady_clock::now() < deadline,
+                "Expected the ranks to end after the last step, but they run "
+                "on.");
+    std::this_thread::sleep_for(kLook);
+  }
   return reports;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <c10/util/Exception.h>
-#include <ddp/spawn.h>
+#include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <cstdint>
@@ -21,8 +21,7 @@ namespace ddp::bench {
 /// Example:
 /// @code
 ///   const ForkStore shared;  // before the fork
-///   ddp::SpawnContext ranks(
-///       [&](int) { put(*shared.open(), "answer", 42); }, 1);
+///   ddp::spawn([&](int) { put(*shared.open(), "answer", 42); }, 1);
 ///   get<int>(*shared.open(), "answer");
 /// @endcode
 class ForkStore {
@@ -73,6 +72,10 @@ class Ranks {
  public:
   /// Forks the ranks. This process must not have threads yet.
   explicit Ranks(const WaysOptions& options);
+  /// Kills the ranks if they still run.
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
 
   /// Makes the ranks run step `number`. Returns the seconds of the slowest
   /// rank.
@@ -87,10 +90,11 @@ class Ranks {
  private:
   template <typename T>
   T take(const std::string& key);
+  bool have_ended();
 
   int count_;
   ForkStore shared_;
-  ddp::SpawnContext processes_;
+  pid_t spawner_;  // process that waits in ddp::spawn; 0 after its end
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
