@@ -21,9 +21,7 @@ namespace {
 
 using detail::FusedBatch;
 using detail::FusedBatches;
-using detail::FusedPart;
 using detail::has_same_layout;
-using detail::step_parts;
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
 using torch::optim::AdamWOptions;
@@ -71,19 +69,17 @@ bool add_to_batch(Optimizer& optimizer,
 }
 
 void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
-  step_parts(batch, [&](const FusedPart& part) {
-    at::_fused_sgd_(
-        part.params,
-        part.grads,
-        part.states[0],
-        options.weight_decay(),
-        options.momentum(),
-        options.lr(),
-        options.dampening(),
-        options.nesterov(),
-        /*maximize=*/false,
-        /*is_first_step=*/options.momentum() != 0 && batch.step == kFirstStep);
-  });
+  at::_fused_sgd_(
+      batch.params,
+      batch.grads,
+      batch.states[0],
+      options.weight_decay(),
+      options.momentum(),
+      options.lr(),
+      options.dampening(),
+      options.nesterov(),
+      /*maximize=*/false,
+      /*is_first_step=*/options.momentum() != 0 && batch.step == kFirstStep);
 }
 
 template <class State, class Options>
@@ -141,21 +137,19 @@ void call_adam(const Kernel& kernel,
   const auto step =
       at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
   const std::vector<at::Tensor> steps(batch.params.size(), step);
-  step_parts(batch, [&](const FusedPart& part) {
-    kernel(part.params,
-           part.grads,
-           part.states[0],
-           part.states[1],
-           part.states[2],
-           at::TensorList(steps).slice(0, part.params.size()),
-           options.lr(),
-           std::get<0>(options.betas()),
-           std::get<1>(options.betas()),
-           options.weight_decay(),
-           options.eps(),
-           options.amsgrad(),
-           /*maximize=*/false);
-  });
+  kernel(batch.params,
+         batch.grads,
+         batch.states[0],
+         batch.states[1],
+         batch.states[2],
+         steps,
+         options.lr(),
+         std::get<0>(options.betas()),
+         std::get<1>(options.betas()),
+         options.weight_decay(),
+         options.eps(),
+         options.amsgrad(),
+         /*maximize=*/false);
 }
 
 void call_kernel(const FusedBatch& batch, const AdamOptions& options) {

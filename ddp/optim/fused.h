@@ -12,8 +12,7 @@ namespace ddp {
 /// fused kernels (`at::_fused_sgd_` and so on) steps many parameters, whereas
 /// LibTorch's own step calls up to ten operators for each parameter. On a GPU a
 /// step needs only a few kernel launches. On the CPU each value is read and
-/// written once, and small parameters are distributed over LibTorch's threads
-/// with one call per thread. Corresponds to Python's `fused=True`.
+/// written once. Corresponds to Python's `fused=True`.
 ///
 /// In all other respects these are LibTorch's optimizers: constructors,
 /// options, param groups, state, `torch::save`, `ddp::Checkpoint`, schedulers.

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,33 +16,11 @@ namespace ddp::detail {
 struct FusedBatch {
   c10::Device device;
   c10::ScalarType dtype;
-  int64_t step;   ///< number of this step for all of them
-  bool is_small;  ///< each too small for several threads
+  int64_t step;  ///< number of this step for all of them
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> grads;
   std::array<std::vector<at::Tensor>, 3> states;
 };
-
-/// Parameters `first` to `last - 1` of a batch.
-struct FusedPart {
-  FusedPart(const FusedBatch& batch, size_t first, size_t last);
-  at::TensorList params;
-  at::TensorList grads;
-  std::array<at::TensorList, 3> states;
-};
-
-/// Returns the points at which to cut a list of parameters into `parts` parts
-/// of about equal run time. The first point is 0, the last is the length of the
-/// list; a part may be empty. Pure.
-std::vector<size_t> cut_points(const std::vector<at::Tensor>& params,
-                               int64_t parts);
-
-/// Calls `step_part` for parts that together make the batch. A batch of small
-/// parameters has one part for each of LibTorch's intra-op threads: the CPU
-/// kernels use all threads for each parameter, and for a small parameter this
-/// costs more than its step. The calls run below autograd.
-void step_parts(const FusedBatch& batch,
-                const std::function<void(const FusedPart&)>& step_part);
 
 /// The batches of an optimizer's step. The lists keep their capacity from step
 /// to step, but no tensors: a gradient released by zero_grad() must be freed.

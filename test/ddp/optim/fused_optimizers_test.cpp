@@ -141,22 +141,19 @@ class IntraopThreads {
   int before_ = at::get_num_threads();
 };
 
-TEST_CASE("many small parameters are stepped by a call on each thread",
-          "[fused]") {
+TEST_CASE("many small parameters are stepped by one call", "[fused]") {
   const auto [kind, name] = GENERATE(table<std::string, std::string>(
       {{"fused sgd", "aten::_fused_sgd_"},
        {"fused adam", "aten::_fused_adam_"},
        {"fused adamw", "aten::_fused_adamw_"}}));
-  const int threads = GENERATE(1, 2, 3);
-  const IntraopThreads guard(threads);
   const auto params =
       test::parameters(std::vector<std::vector<int64_t>>(50, {4}));
   const auto optimizer = make_optimizer(kind, Groups{params});
   set_gradients(params, 1);
   optimizer->step();
   auto calls = operators_of_step(*optimizer);
-  CAPTURE(kind, threads);
-  CHECK(calls[name] == threads);
+  CAPTURE(kind);
+  CHECK(calls[name] == 1);
   CHECK(calls["aten::add_"] + calls["aten::mul_"] == 0);
 }
 
@@ -176,19 +173,6 @@ TEST_CASE("a fused step is the same on any number of threads", "[fused]") {
   train(shared, threads);
   CAPTURE(kind, threads);
   CHECK(equal(shared, alone));
-}
-
-TEST_CASE("small parameters are cut into parts that take alike", "[fused]") {
-  using detail::cut_points;
-  using Points = std::vector<size_t>;
-  const auto alike = test::parameters({{4}, {4}, {4}, {4}, {4}, {4}});
-  CHECK(cut_points(alike, 1) == Points{0, 6});
-  CHECK(cut_points(alike, 2) == Points{0, 3, 6});
-  CHECK(cut_points(alike, 3) == Points{0, 2, 4, 6});
-  CHECK(cut_points(alike, 6) == Points{0, 1, 2, 3, 4, 5, 6});
-  const auto uneven = test::parameters({{30000}, {4}, {4}, {4}, {4}});
-  CHECK(cut_points(uneven, 2) == Points{0, 1, 5});
-  CHECK(cut_points(uneven, 4).back() == 5);
 }
 
 /// Returns a parameter that the kernels do not support.
