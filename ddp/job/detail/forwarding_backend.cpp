@@ -76,14 +76,6 @@ ForwardingBackend::Work ForwardingBackend::allreduce(
       [&](auto& backend) { return backend.allreduce(tensors, options); });
 }
 
-ForwardingBackend::Work ForwardingBackend::allreduce_sparse(
-    Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return start({"allreduce_sparse", at::device_of(tensors)},
-               [&](auto& backend) {
-                 return backend.allreduce_sparse(tensors, options);
-               });
-}
-
 ForwardingBackend::Work ForwardingBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   return start({"allreduce_coalesced", at::device_of(tensors), tensors},
@@ -115,25 +107,6 @@ ForwardingBackend::Work ForwardingBackend::_allgather_base(
   return start({"allgather_base", at::device_of(input), input},
                [&](auto& backend) {
                  return backend._allgather_base(output, input, options);
-               });
-}
-
-ForwardingBackend::Work ForwardingBackend::allgather_coalesced(
-    TensorLists& outputs,
-    Tensors& inputs,
-    const c10d::AllgatherOptions& options) {
-  return start({"allgather_coalesced", at::device_of(inputs)},
-               [&](auto& backend) {
-                 return backend.allgather_coalesced(outputs, inputs, options);
-               });
-}
-
-ForwardingBackend::Work ForwardingBackend::allgather_into_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return start({"allgather_into_tensor_coalesced", at::device_of(inputs)},
-               [&](auto& backend) {
-                 return backend.allgather_into_tensor_coalesced(
-                     outputs, inputs, options);
                });
 }
 
@@ -169,17 +142,6 @@ ForwardingBackend::Work ForwardingBackend::_reduce_scatter_base(
   return start({"reduce_scatter_base", at::device_of(input), input},
                [&](auto& backend) {
                  return backend._reduce_scatter_base(output, input, options);
-               });
-}
-
-ForwardingBackend::Work ForwardingBackend::reduce_scatter_tensor_coalesced(
-    Tensors& outputs,
-    Tensors& inputs,
-    const c10d::ReduceScatterOptions& options) {
-  return start({"reduce_scatter_tensor_coalesced", at::device_of(inputs)},
-               [&](auto& backend) {
-                 return backend.reduce_scatter_tensor_coalesced(
-                     outputs, inputs, options);
                });
 }
 

@@ -10,8 +10,10 @@
 
 namespace ddp::detail {
 
-/// Forwards all collectives and messages to another backend. Base class of
-/// backends that count, reorder or change some of them.
+/// Forwards collectives and messages to another backend: all that a program can
+/// call, except the ones of lists that only PyTorch's compiler calls, and
+/// `allreduce_sparse`, whose work `allreduce` does. Base class of backends that
+/// count, reorder or change some of them.
 ///
 /// Example:
 /// @code
@@ -53,8 +55,6 @@ class ForwardingBackend : public c10d::Backend {
                  const c10d::BroadcastOptions& options) override;
   Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override;
-  Work allreduce_sparse(Tensors& tensors,
-                        const c10d::AllreduceOptions& options) override;
   Work allreduce_coalesced(
       Tensors& tensors,
       const c10d::AllreduceCoalescedOptions& options) override;
@@ -65,13 +65,6 @@ class ForwardingBackend : public c10d::Backend {
   Work _allgather_base(at::Tensor& output,
                        at::Tensor& input,
                        const c10d::AllgatherOptions& options) override;
-  Work allgather_coalesced(TensorLists& outputs,
-                           Tensors& inputs,
-                           const c10d::AllgatherOptions& options) override;
-  Work allgather_into_tensor_coalesced(
-      Tensors& outputs,
-      Tensors& inputs,
-      const c10d::AllgatherOptions& options) override;
   Work gather(TensorLists& outputs,
               Tensors& inputs,
               const c10d::GatherOptions& options) override;
@@ -84,10 +77,6 @@ class ForwardingBackend : public c10d::Backend {
   Work _reduce_scatter_base(at::Tensor& output,
                             at::Tensor& input,
                             const c10d::ReduceScatterOptions& options) override;
-  Work reduce_scatter_tensor_coalesced(
-      Tensors& outputs,
-      Tensors& inputs,
-      const c10d::ReduceScatterOptions& options) override;
   Work alltoall_base(at::Tensor& output,
                      at::Tensor& input,
                      std::vector<int64_t>& output_sizes,
