@@ -325,8 +325,8 @@ TEST_CASE("results that cannot be gathered", "[dp]") {
         "Expected replicas to return results alike, but got key \"a\" first "
         "and key \"b\" from part 1");
   // Keys are distinguished by their text. Keys without a text do not compile.
-  STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<double>);
-  STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<std::pair<int, int>>);
+  STATIC_REQUIRE_FALSE(detail::has_key_text<double>);
+  STATIC_REQUIRE_FALSE(detail::has_key_text<std::pair<int, int>>);
   CHECK(gather_error([&](int64_t i) {
           return i == 0 ? std::optional(one) : std::nullopt;
         }) ==

@@ -126,16 +126,22 @@ struct TensorWalk<std::vector<T, A>> : RangeWalk<std::vector<T, A>> {};
 template <typename T, size_t N>
 struct TensorWalk<std::array<T, N>> : RangeWalk<std::array<T, N>> {};
 
+/// True if different keys have different texts of `show_key`.
+template <typename Key>
+constexpr bool has_key_text =
+    std::is_convertible_v<const Key&, std::string_view> ||
+    std::is_integral_v<Key> || std::is_enum_v<Key>;
+
 template <typename Key>
 std::string show_key(const Key& key) {
+  static_assert(has_key_text<Key>,
+                "results with maps are gathered by their keys, which are "
+                "integers, enums or strings; return a std::vector of pairs");
   if constexpr (std::is_convertible_v<const Key&, std::string_view>) {
     return "key \"" + std::string(std::string_view(key)) + '"';
   } else if constexpr (std::is_enum_v<Key>) {
     return show_key(static_cast<std::underlying_type_t<Key>>(key));
   } else {
-    static_assert(std::is_integral_v<Key>,
-                  "results with maps are gathered by their keys, which are "
-                  "integers, enums or strings; return a std::vector of pairs");
     return "key " + std::to_string(key);
   }
 }
