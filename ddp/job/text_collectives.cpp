@@ -6,6 +6,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/hash.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/base/text/record.h"
 #include "ddp/job/wait.h"
 
@@ -48,6 +49,26 @@ at::Tensor broadcast(c10d::Backend& group, const at::Tensor& mine, int from) {
   return copy_result(shared[0], c10::kCPU, group, "broadcast");
 }
 
+/// Exchanges only SHA-1 digests of the texts.
+bool are_texts_equal(c10d::Backend& group,
+                     c10::Device device,
+                     const std::string& mine) {
+  const auto digest = c10::sha1(mine).str();
+  const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
+  const auto gathered = at::stack(all_gather(group, own.to(device)));
+  return at::equal(gathered, own.expand_as(gathered));
+}
+
+/// Returns the texts of the ranks at `index`.
+std::vector<std::string> texts_at(
+    const std::vector<std::vector<std::string>>& ranks, size_t index) {
+  std::vector<std::string> texts;
+  for (const auto& fields : ranks) {
+    texts.push_back(index < fields.size() ? fields[index] : "nothing");
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::vector<std::string> all_gather_text(c10d::Backend& group,
@@ -71,13 +92,37 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
   return texts;
 }
 
-bool are_texts_equal(c10d::Backend& group,
-                     c10::Device device,
-                     const std::string& mine) {
-  const auto digest = c10::sha1(" " + mine).str();  // sha1("") is empty
-  const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
-  const auto gathered = at::stack(all_gather(group, own.to(device)));
-  return at::equal(gathered, own.expand_as(gathered));
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<std::string>& lines,
+                         const std::string& what,
+                         const std::string& advice,
+                         const std::string& problem) {
+  std::vector<std::string> fields{problem};
+  fields.insert(fields.end(), lines.begin(), lines.end());
+  const auto mine = join_fields(fields);
+  if (are_texts_equal(group, device, mine) && problem.empty()) {
+    return;
+  }
+  std::vector<std::vector<std::string>> ranks;
+  size_t most = 0;
+  for (const auto& text : all_gather_text(group, device, mine)) {
+    ranks.push_back(fields_of(text));
+    most = std::max(most, ranks.back().size());
+  }
+  const auto problems = texts_by_rank(texts_at(ranks, 0));
+  TORCH_CHECK(problems.empty(), problems);
+  for (size_t i = 1; i < most; ++i) {
+    const auto texts = texts_at(ranks, i);
+    TORCH_CHECK(std::count(texts.begin(), texts.end(), texts.front()) ==
+                    group.getSize(),
+                "Expected the same ",
+                what,
+                " on all ranks, but got ",
+                texts_by_rank(texts),
+                "; ",
+                advice);
+  }
 }
 
 std::string broadcast_text(c10d::Backend& group,

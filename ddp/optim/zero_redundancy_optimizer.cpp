@@ -121,9 +121,8 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
         *group_,
         device_of(*group_, all),
         all,
-        detail::describe_option(
-            "partition",
-            partition_ == ZeroPartition::bucket ? "bucket" : "parameter"));
+        std::string("option partition is ") +
+            (partition_ == ZeroPartition::bucket ? "bucket" : "parameter"));
     detail::check_shared(all);
   }
   detail::check_parameters(all);

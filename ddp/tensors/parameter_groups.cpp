@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
-#include <string>
 #include <unordered_set>
 #include <utility>
+
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {
@@ -23,21 +25,6 @@ AllIgnored& all_ignored() {
   return *ignored;
 }
 
-/// Describes the parameters; errors read "parameter 3 of group 0 has shape
-/// ...".
-std::vector<TensorSpec> describe_groups(
-    const std::vector<OptimizerParamGroup>& groups) {
-  std::vector<TensorSpec> specs;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto& params = groups[g].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      const auto place = std::to_string(i) + " of group " + std::to_string(g);
-      specs.push_back(describe(place, "parameter", params[i]));
-    }
-  }
-  return specs;
-}
-
 }  // namespace
 
 std::vector<at::Tensor> parameters_of(
@@ -52,11 +39,22 @@ std::vector<at::Tensor> parameters_of(
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<OptimizerParamGroup>& groups,
-                         const TensorSpec& option) {
-  auto specs = describe_groups(groups);
-  number_devices(specs, parameters_of(groups));
-  specs.insert(specs.begin(), option);
-  verify_across_ranks(group, device, specs);
+                         const std::string& option) {
+  std::vector<std::string> lines;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& params = groups[g].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      lines.push_back(
+          describe("parameter", c10::str(i, " of group ", g), params[i]));
+    }
+  }
+  number_devices(lines, parameters_of(groups));
+  lines.insert(lines.begin(), option);
+  verify_across_ranks(group,
+                      device,
+                      lines,
+                      "parameters of an optimizer",
+                      "make it in the same way on every rank");
 }
 
 void check_parameters(const std::vector<OptimizerParamGroup>& groups) {

@@ -1,13 +1,12 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
-#include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 
@@ -18,14 +17,14 @@ std::vector<at::Tensor> parameters_of(
 /// Checks that the parameter groups of all ranks agree, and an option.
 /// Collective.
 /// @param device  a device that the backend supports.
-/// @param option  see `describe_option`.
+/// @param option  name and value of the option.
 /// @throws c10::Error, the same on every rank, with the place of a parameter,
 ///   if the groups differ.
 void verify_across_ranks(
     c10d::Backend& group,
     c10::Device device,
     const std::vector<torch::optim::OptimizerParamGroup>& groups,
-    const TensorSpec& option);
+    const std::string& option);
 
 /// @throws c10::Error if there is no parameter, if a parameter occurs twice, or
 ///   if the parameters lie on several devices.

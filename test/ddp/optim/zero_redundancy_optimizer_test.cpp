@@ -455,9 +455,10 @@ TEST_CASE("ranks with other parameters are told which, on every rank",
   const auto what =
       GENERATE(as<std::string>(), "shape", "dtype", "count", "partition");
   const auto expected =
-      what == "count"       ? "parameter 2 of group 0 is only on rank 0"
-      : what == "partition" ? "partition"
-                            : "parameter 1 of group 0 has " + what;
+      what == "count"       ? "on rank 1: nothing;"
+      : what == "partition" ? "on rank 1: option partition is bucket;"
+      : what == "shape"     ? "on rank 1: parameter 1 of group 0 of Float [5], "
+                        : "on rank 1: parameter 1 of group 0 of Double [3], ";
   const auto errors = try_ranks(3, [&](const Group& group) {
     auto params = test::parameters({{2}, {3}, {4}});
     ZeroRedundancyOptimizerOptions options(group);
