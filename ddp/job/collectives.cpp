@@ -8,7 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include "ddp/base/text/rank_text.h"
@@ -97,6 +97,14 @@ at::Tensor outline_of(const std::string& header) {
                        .device(c10::kMeta));
 }
 
+/// Returns the properties in which the ranks' tensors must agree.
+std::string line_of(const at::Tensor& outline) {
+  return c10::str(outline.scalar_type(),
+                  outline.dim() == 0 ? " without dimensions"
+                                     : c10::str(" in rows of shape ",
+                                                outline.sizes().slice(1)));
+}
+
 /// Returns the outlines of the ranks' tensors. An undefined tensor counts as
 /// zero rows like those of the other ranks, if these have rows.
 /// @throws c10::Error, the same on every rank, if they do not fit together.
@@ -107,18 +115,11 @@ Tensors outlines_of(const std::vector<std::string>& headers, const char* what) {
   at::Tensor none;
   for (const auto& header : headers) {
     const auto outline = outlines.emplace_back(outline_of(header));
-    if (!outline.defined()) {
-      lines.push_back(header);
-      continue;
+    lines.push_back(outline.defined() ? line_of(outline) : header);
+    if (outline.defined()) {
+      common = lines.back();
+      none = outline.dim() > 0 ? outline.narrow(0, 0, 0) : at::Tensor();
     }
-    const bool has_rows = outline.dim() > 0;
-    lines.push_back(
-        has_rows ? c10::str(outline.scalar_type(),
-                            " in rows of shape ",
-                            outline.sizes().slice(1))
-                 : c10::str(outline.scalar_type(), " without dimensions"));
-    common = lines.back();
-    none = has_rows ? outline.narrow(0, 0, 0) : at::Tensor();
   }
   for (size_t rank = 0; rank < lines.size(); ++rank) {
     const bool is_none = lines[rank] == kUndefined && none.defined();
@@ -134,15 +135,8 @@ Tensors outlines_of(const std::vector<std::string>& headers, const char* what) {
   return outlines;
 }
 
-/// Returns zeros on `device` with as many rows as the largest tensor.
-at::Tensor padding_of(const Tensors& outlines, c10::Device device) {
-  auto sizes = outlines.front().sizes().vec();
-  for (const auto& outline : outlines) {
-    if (!sizes.empty()) {
-      sizes[0] = std::max(sizes[0], outline.size(0));
-    }
-  }
-  return at::zeros(sizes, outlines.front().options().device(device));
+bool has_fewer_rows(const at::Tensor& a, const at::Tensor& b) {
+  return a.dim() > 0 && a.size(0) < b.size(0);
 }
 
 /// Returns the memory of a contiguous tensor. A transfer of bytes supports
@@ -182,7 +176,9 @@ Tensors gather_rows(const at::Tensor& mine,
   if (!outlines.front().defined()) {
     return result;
   }
-  const auto padded = padding_of(outlines, device);
+  const auto padded = at::zeros_like(
+      *std::max_element(outlines.begin(), outlines.end(), has_fewer_rows),
+      device);
   if (mine.defined()) {
     rows_of(padded, mine).copy_(mine);
   }

@@ -1,8 +1,7 @@
 #include "ddp/job/state_sync.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <utility>
 
 #include <ATen/Functions.h>
 #include <ATen/ops/_foreach_copy.h>
@@ -95,21 +94,25 @@ void number_devices(std::vector<std::string>& lines,
   }
 }
 
-std::vector<std::vector<at::Tensor>> by_dtype_and_device(
-    const std::vector<at::Tensor>& tensors) {
-  using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
-  std::map<Key, size_t> places;
+std::vector<std::vector<at::Tensor>> messages_of(
+    const std::vector<at::Tensor>& tensors, int64_t message_bytes) {
   std::vector<std::vector<at::Tensor>> groups;
   for (const auto& tensor : tensors) {
-    const auto device = tensor.device();
-    const Key key{tensor.scalar_type(), device.type(), device.index()};
-    const auto [place, is_new] = places.emplace(key, groups.size());
-    if (is_new) {
-      groups.emplace_back();
-    }
-    groups[place->second].push_back(tensor);
+    const auto fits = [&](const auto& group) {
+      return group.front().scalar_type() == tensor.scalar_type() &&
+             group.front().device() == tensor.device();
+    };
+    const auto group = std::find_if(groups.begin(), groups.end(), fits);
+    (group == groups.end() ? groups.emplace_back() : *group).push_back(tensor);
   }
-  return groups;
+  std::vector<std::vector<at::Tensor>> messages;
+  for (const auto& group : groups) {
+    for (auto& chunk :
+         torch::utils::take_tensors(group, message_bytes, false)) {
+      messages.push_back(std::move(chunk.tensors));
+    }
+  }
+  return messages;
 }
 
 void copy_pieces(const at::Tensor& flat,
@@ -137,18 +140,15 @@ void broadcast_from(int source,
   c10::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;
-  for (const auto& members : by_dtype_and_device(tensors)) {
-    for (auto& chunk :
-         torch::utils::take_tensors(members, message_bytes, false)) {
-      const auto flat = torch::utils::flatten_dense_tensors(chunk.tensors);
-      // As bytes, because NCCL and Gloo do not know all dtypes (int16, float8).
-      std::vector<at::Tensor> bytes{flat.view({-1}).view(at::kByte)};
-      wait(group.broadcast(bytes, options),
-           group,
-           "broadcast of rank " + std::to_string(source) + "'s state");
-      if (group.getRank() != source) {
-        copy_pieces(flat, chunk.tensors);
-      }
+  for (const auto& message : messages_of(tensors, message_bytes)) {
+    const auto flat = torch::utils::flatten_dense_tensors(message);
+    // As bytes, because NCCL and Gloo do not know all dtypes (int16, float8).
+    std::vector<at::Tensor> bytes{flat.view({-1}).view(at::kByte)};
+    wait(group.broadcast(bytes, options),
+         group,
+         "broadcast of rank " + std::to_string(source) + "'s state");
+    if (group.getRank() != source) {
+      copy_pieces(flat, message);
     }
   }
 }

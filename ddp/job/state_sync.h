@@ -45,11 +45,13 @@ void number_devices(std::vector<std::string>& lines,
                     const std::vector<at::Tensor>& tensors,
                     const std::optional<c10::Device>& own = std::nullopt);
 
-/// Pure: groups the tensors by dtype and device, in the order of their first
-/// members. The groups of different ranks correspond, although device indices
-/// may differ between ranks.
-std::vector<std::vector<at::Tensor>> by_dtype_and_device(
-    const std::vector<at::Tensor>& tensors);
+/// Pure: groups the tensors into messages of one dtype and device each. The
+/// messages of different ranks correspond, although device indices may differ
+/// between ranks.
+/// @param message_bytes  maximum size of a message, approximately: a tensor is
+///   not divided.
+std::vector<std::vector<at::Tensor>> messages_of(
+    const std::vector<at::Tensor>& tensors, int64_t message_bytes);
 
 /// Copies the parts of `flat`, which flatten_dense_tensors has made of
 /// `tensors` on another rank, into `tensors`. Autograd sees no change. Gradient

@@ -1,6 +1,5 @@
 #include "ddp/tensors/parameter_groups.h"
 
-#include <algorithm>
 #include <mutex>
 #include <set>
 #include <unordered_set>
@@ -25,6 +24,19 @@ AllIgnored& all_ignored() {
   return *ignored;
 }
 
+/// Returns the parameters with names like "3 of group 0".
+std::vector<NamedParameter> name_by_place(
+    const std::vector<OptimizerParamGroup>& groups) {
+  std::vector<NamedParameter> named;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& params = groups[g].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      named.push_back({c10::str(i, " of group ", g), params[i]});
+    }
+  }
+  return named;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> parameters_of(
@@ -40,14 +52,7 @@ void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<OptimizerParamGroup>& groups,
                          const std::string& option) {
-  std::vector<std::string> lines;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto& params = groups[g].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      lines.push_back(
-          describe("parameter", c10::str(i, " of group ", g), params[i]));
-    }
-  }
+  auto lines = describe_all(name_by_place(groups), {});
   number_devices(lines, parameters_of(groups));
   lines.insert(lines.begin(), option);
   verify_across_ranks(group,
@@ -95,39 +100,29 @@ IgnoredParameters::~IgnoredParameters() {
   }
 }
 
-std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters) {
+std::vector<at::Tensor> shared_of(const std::vector<at::Tensor>& parameters) {
   auto& ignored = all_ignored();
   const std::lock_guard<std::mutex> lock(ignored.mutex);
-  parameters.erase(
-      std::remove_if(parameters.begin(),
-                     parameters.end(),
-                     [&](const at::Tensor& parameter) {
-                       return ignored.all.count(
-                                  parameter.unsafeGetTensorImpl()) > 0;
-                     }),
-      parameters.end());
-  return parameters;
+  std::vector<at::Tensor> shared;
+  for (const auto& parameter : parameters) {
+    if (ignored.all.count(parameter.unsafeGetTensorImpl()) == 0) {
+      shared.push_back(parameter);
+    }
+  }
+  return shared;
 }
 
 void check_shared(const std::vector<OptimizerParamGroup>& groups) {
   auto& ignored = all_ignored();
   const std::lock_guard<std::mutex> lock(ignored.mutex);
-  if (ignored.all.empty()) {
-    return;
-  }
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto& params = groups[g].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      TORCH_CHECK(ignored.all.count(params[i].unsafeGetTensorImpl()) == 0,
-                  "Expected parameters that all ranks share for a "
-                  "ZeroRedundancyOptimizer, but parameter ",
-                  i,
-                  " of group ",
-                  g,
-                  " is among the params_and_buffers_to_ignore of a "
-                  "DistributedDataParallel, so it is each rank's own; step it "
-                  "by another optimizer");
-    }
+  for (const auto& item : name_by_place(groups)) {
+    TORCH_CHECK(ignored.all.count(item.tensor.unsafeGetTensorImpl()) == 0,
+                "Expected parameters that all ranks share for a "
+                "ZeroRedundancyOptimizer, but parameter ",
+                item.name,
+                " is among the params_and_buffers_to_ignore of a "
+                "DistributedDataParallel, so it is each rank's own; step it "
+                "by another optimizer");
   }
 }
 

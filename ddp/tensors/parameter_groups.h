@@ -46,7 +46,7 @@ class IgnoredParameters {
 };
 
 /// Returns the parameters without those that a wrapper ignores.
-std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters);
+std::vector<at::Tensor> shared_of(const std::vector<at::Tensor>& parameters);
 
 /// @throws c10::Error, with the place, if a wrapper ignores one of the
 ///   parameters.

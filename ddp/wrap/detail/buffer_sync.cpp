@@ -1,7 +1,6 @@
 #include "ddp/wrap/detail/buffer_sync.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -38,13 +37,10 @@ void BufferSync::list() {
   }
   buffers_.clear();
   tensors_.clear();
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : modules_.modules().front()->named_buffers()) {
-    if (modules_.ignored().count(item.key()) == 0 &&
-        seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      buffers_.insert(item.key(), item.value());
-      tensors_.push_back(item.value());
-    }
+  const auto all = modules_.modules().front()->named_buffers();
+  for (const auto& item : unique(all, modules_.ignored())) {
+    buffers_.insert(item.name, item.tensor);
+    tensors_.push_back(item.tensor);
   }
 }
 

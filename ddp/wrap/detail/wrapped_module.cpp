@@ -77,14 +77,6 @@ std::string device_problem(const c10::Device& own,
               : "");
 }
 
-/// Creates the group's communicators for all devices of the module.
-void connect_devices(MonitoredBackend& group,
-                     const std::vector<at::Tensor>& tensors) {
-  for (const auto& members : by_dtype_and_device(tensors)) {
-    group.connect(members.front().device());
-  }
-}
-
 }  // namespace
 
 WrappedModule list_tensors(torch::nn::Module& module,
@@ -136,8 +128,10 @@ void verify_and_broadcast(c10d::Backend& group,
                       "module",
                       "build it in the same way on every rank",
                       problem);
-  if (job != nullptr) {
-    connect_devices(*job, tensors);
+  for (const auto& tensor : tensors) {
+    if (job != nullptr) {
+      job->connect(tensor.device());
+    }
   }
   if (copies) {
     broadcast_from(0, group, parameters);
