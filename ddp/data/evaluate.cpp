@@ -9,9 +9,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/data/detail/split_indices.h"
+#include "ddp/job/collectives.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/gather_rows.h"
 #include "ddp/job/peers.h"
 
 namespace ddp {
@@ -21,7 +22,8 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 using Results = std::function<at::Tensor(const std::vector<size_t>& indices)>;
 
 /// Returns this rank's part of the evaluation.
-detail::Split split_of(size_t count, const Group& ranks) {
+detail::Split split_of(size_t count, const Group& group) {
+  const auto ranks = detail::peers(group);
   detail::Split split;
   split.dataset_size = count;
   split.num_replicas = ranks ? static_cast<size_t>(ranks->getSize()) : 1;
@@ -78,16 +80,16 @@ at::Tensor interleave(const std::vector<at::Tensor>& parts, size_t count) {
 
 /// Gathers the rows. All ranks throw if a rank has a wrong number of rows or
 /// has failed.
-at::Tensor gather_samples(const Group& ranks,
+at::Tensor gather_samples(const Group& group,
                           const detail::Split& split,
                           const at::Tensor& mine,
                           std::string failure) {
   if (failure.empty()) {
     failure = row_error(mine, detail::split_size(split));
   }
-  return interleave(
-      detail::gather_rows(ranks, {"evaluation", mine, std::move(failure)}),
-      split.dataset_size);
+  const auto failures = detail::texts_by_rank(all_gather_text(failure, group));
+  TORCH_CHECK(failures.empty(), "evaluation: ", failures);
+  return interleave(all_gather(mine, group), split.dataset_size);
 }
 
 }  // namespace
@@ -98,8 +100,7 @@ at::Tensor evaluate(size_t count,
                     const Group& group) {
   TORCH_CHECK(batch_size > 0, "Expected a positive batch_size, but got 0");
   const c10::NoGradGuard no_grad;
-  const auto ranks = detail::peers(group);
-  const auto split = split_of(count, ranks);
+  const auto split = split_of(count, group);
   at::Tensor mine;
   std::exception_ptr thrown;
   try {
@@ -109,11 +110,11 @@ at::Tensor evaluate(size_t count,
     thrown = std::current_exception();
   }
   if (!thrown) {
-    return gather_samples(ranks, split, mine, "");
+    return gather_samples(group, split, mine, "");
   }
   try {
     gather_samples(
-        ranks, split, mine, detail::first_line(detail::text_of(thrown)));
+        group, split, mine, detail::first_line(detail::text_of(thrown)));
   } catch (const std::exception&) {
     // The other ranks throw this one; the own exception says more.
   }
@@ -124,8 +125,7 @@ at::Tensor all_gather_samples(const at::Tensor& rows,
                               size_t count,
                               const Group& group) {
   const c10::NoGradGuard no_grad;
-  const auto ranks = detail::peers(group);
-  return gather_samples(ranks, split_of(count, ranks), rows, "");
+  return gather_samples(group, split_of(count, group), rows, "");
 }
 
 }  // namespace ddp

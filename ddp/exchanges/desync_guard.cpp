@@ -1,17 +1,13 @@
 #include "ddp/exchanges/desync_guard.h"
 
-#include <functional>
-#include <set>
 #include <utility>
 
 #include <ATen/Functions.h>
 
-#include "ddp/base/text/rank_text.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
-#include "ddp/job/wait.h"
 
 namespace ddp {
 namespace {
@@ -32,50 +28,22 @@ int64_t sum_of_bits(const at::Tensor& tensor) {
 
 /// Describes the parameters first and then the bucket: a difference in a
 /// parameter also changes the bucket, and the first difference is reported.
-std::vector<detail::TensorSpec> describe_bucket(const GradientBucket& bucket,
-                                                bool with_values) {
-  std::vector<detail::TensorSpec> specs;
+std::vector<std::string> describe_bucket(const GradientBucket& bucket,
+                                         bool with_values) {
+  std::vector<std::string> lines;
   for (const auto& [name, tensor, sparse] : bucket.parameters) {
-    auto spec = detail::describe(
-        name, sparse ? "sparse parameter" : "parameter", tensor);
+    lines.push_back(detail::describe(
+        sparse ? "sparse parameter" : "parameter", name, tensor));
     if (with_values) {
-      spec.values = "with the digest " + std::to_string(sum_of_bits(tensor));
+      lines.back() +=
+          c10::str(", values with the digest ", sum_of_bits(tensor));
     }
-    specs.push_back(std::move(spec));
   }
-  const auto name =
-      std::to_string(bucket.index + 1) + " of " + std::to_string(bucket.count);
   if (!bucket.payload.is_sparse()) {
-    specs.push_back(detail::describe(name, "bucket", bucket.payload));
+    const auto name = c10::str(bucket.index + 1, " of ", bucket.count);
+    lines.push_back(detail::describe("bucket", name, bucket.payload));
   }
-  return specs;
-}
-
-std::vector<std::vector<int64_t>> gather_numbers(
-    c10d::Backend& group,
-    c10::Device device,
-    const std::vector<int64_t>& mine) {
-  auto input = at::tensor(mine, at::kLong).to(device);
-  auto output = at::empty({group.getSize() * input.numel()}, input.options());
-  const char* what = "all-gather of what the ranks are about to combine";
-  detail::wait(group._allgather_base(output, input), group, what);
-  const auto host = detail::copy_result(output, c10::kCPU, group, what);
-  const auto* number = host.const_data_ptr<int64_t>();
-  std::vector<std::vector<int64_t>> result;
-  for (int rank = 0; rank < group.getSize(); ++rank) {
-    result.emplace_back(number, number + mine.size());
-    number += mine.size();
-  }
-  return result;
-}
-
-std::string collectives_by_rank(const std::vector<std::vector<int64_t>>& all) {
-  std::vector<std::string> texts;
-  texts.reserve(all.size());
-  for (const auto& numbers : all) {
-    texts.push_back(std::to_string(numbers.back()));
-  }
-  return detail::names_by_rank(texts);
+  return lines;
 }
 
 }  // namespace
@@ -107,34 +75,19 @@ void DesyncGuard::start(const GradientBucket& bucket) {
 
 void DesyncGuard::compare(const GradientBucket& bucket) const {
   auto& channel = options_.channel() ? *options_.channel() : *group_;
-  const auto device = detail::device_for(channel, bucket.payload.device());
-  const auto mine =
-      detail::specs_to_text(describe_bucket(bucket, options_.values()));
-  const auto hash = static_cast<int64_t>(std::hash<std::string>()(mine));
-  const auto started =
-      options_.channel()
-          ? static_cast<int64_t>(group_->getSequenceNumberForGroup())
-          : 0;
-  const auto all = gather_numbers(channel, device, {hash, started});
-  if (std::set<std::vector<int64_t>>(all.begin(), all.end()).size() == 1) {
-    return;
+  auto lines = describe_bucket(bucket, options_.values());
+  if (options_.channel()) {
+    lines.push_back(c10::str(group_->getSequenceNumberForGroup(),
+                             " collectives before the gradient of ",
+                             bucket.parameters.front().name));
   }
-  std::vector<std::vector<detail::TensorSpec>> ranks;
-  for (const auto& text : detail::all_gather_text(channel, device, mine)) {
-    ranks.push_back(detail::specs_from_text(text));
-  }
-  const auto mismatch = detail::majority_mismatch(ranks);
-  TORCH_CHECK(mismatch.empty(),
-              "Expected all ranks to combine the same gradients, but ",
-              mismatch,
-              ". The ranks have parted: start again from a checkpoint");
-  TORCH_CHECK(false,
-              "Expected all ranks to have started as many collectives before "
-              "the gradient of ",
-              bucket.parameters.front().name,
-              ", but got",
-              collectives_by_rank(all),
-              " call collectives of your own on all ranks alike");
+  detail::verify_across_ranks(
+      channel,
+      detail::device_for(channel, bucket.payload.device()),
+      lines,
+      "parameters, buckets and collectives",
+      "the ranks have parted: start again from a checkpoint, and call "
+      "collectives of your own on all ranks alike");
 }
 
 }  // namespace ddp

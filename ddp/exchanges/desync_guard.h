@@ -37,12 +37,11 @@ struct DesyncGuardOptions {
 /// each parameter; its values; the number of collectives so far. Each bucket is
 /// compared in its own `start`. If ranks differ, all ranks get the same error
 /// before the data of this bucket mix; earlier buckets of the pass may have
-/// been combined. The error names
-/// the parameter and the rank that differs from most ranks; of two ranks it
-/// names rank 1. If only the numbers of collectives differ, the error lists
-/// them for all ranks.
+/// been combined. The error
+/// lists the first difference by ranks: the properties of a parameter, those of
+/// the bucket, or the number of collectives.
 ///
-/// A diagnostic tool: a comparison costs one all-gather of two numbers per
+/// A diagnostic tool: a comparison costs one all-gather of a digest per
 /// bucket and one pass over the parameters for their values, and the ranks wait
 /// for each other. The passes between comparisons cost nothing. Values are
 /// compared by the sum of their bits. The options must be equal on all ranks,

@@ -78,24 +78,6 @@ const PowerSGDOptions& checked(const PowerSGDOptions& options) {
   return options;
 }
 
-/// Throws on every rank if the ranks' options differ: collectives of unequal
-/// sizes would block for ever or add unrelated elements. Collective.
-void expect_same_options(c10d::Backend& group,
-                         c10::Device device,
-                         const PowerSGDOptions& options) {
-  const auto texts =
-      detail::all_gather_text(group, device, text_of_options(options));
-  for (size_t rank = 1; rank < texts.size(); ++rank) {
-    TORCH_CHECK(texts[rank] == texts[0],
-                "Expected the same options of PowerSGD on all ranks, but got ",
-                texts[0],
-                " on rank 0 and ",
-                texts[rank],
-                " on rank ",
-                rank);
-  }
-}
-
 }  // namespace
 
 PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
@@ -143,7 +125,13 @@ void PowerSGD::start(const GradientBucket& given) {
 
 PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
   if (buckets_.empty()) {
-    expect_same_options(*group_, given.payload.device(), options_);
+    // Collectives of unequal sizes would block for ever or add unrelated
+    // elements.
+    detail::verify_across_ranks(*group_,
+                                given.payload.device(),
+                                {text_of_options(options_)},
+                                "options of PowerSGD",
+                                "set them alike");
   }
   buckets_.resize(given.count);
   auto& bucket = buckets_[given.index];

@@ -1,77 +1,57 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include <torch/ordered_dict.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "ddp/job/named_parameter.h"
+
+// The parameters and buffers of a module, which all ranks have alike: their
+// description, which `verify_across_ranks` compares, and their broadcast.
 namespace ddp::detail {
 
-/// Properties of a parameter, buffer or option that must be equal on all ranks.
-struct TensorSpec {
-  std::string name;
-  /// "parameter", "sparse parameter", "buffer", or "option" (which has no
-  /// tensor).
-  std::string kind;
-  std::string shape;
-  std::string strides;
-  std::string dtype;
-  std::string requires_grad;
-  /// Index of the tensor's device within the module ("number 1" for the device
-  /// of the first tensor), and whether it is the rank's own device. Empty if
-  /// ranks may differ in it.
-  std::string device;
-  /// Digest of the tensor's values, or the value of an option. Empty if values
-  /// are not compared.
-  std::string values;
-};
+/// Returns the defined tensors without the ignored names. A tensor with several
+/// names (shared weights) appears once, with its first name that is not
+/// ignored.
+std::vector<NamedParameter> unique(
+    const torch::OrderedDict<std::string, at::Tensor>& tensors,
+    const std::set<std::string>& ignored = {});
 
-TensorSpec describe(const std::string& name,
-                    const std::string& kind,
-                    const at::Tensor& tensor);
+std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named);
 
-/// Describes an option whose value (one line) must be equal on all ranks.
-TensorSpec describe_option(const std::string& name, const std::string& value);
+/// Returns a line with all properties of a tensor in which ranks must agree:
+/// "parameter fc.weight of Float [4, 3], strides [3, 1], requires_grad true".
+std::string describe(const std::string& kind,
+                     const std::string& name,
+                     const at::Tensor& tensor);
 
-/// Fills in the devices of `specs`, which describe `tensors`. Tensors that
-/// share a device on one rank must share a device on all ranks, because the
-/// messages to broadcast are formed per device.
+/// Returns one line for each parameter, then one for each buffer.
+std::vector<std::string> describe_all(
+    const std::vector<NamedParameter>& parameters,
+    const std::vector<NamedParameter>& buffers);
+
+/// Appends to each line the number of its tensor's device within the module: 1
+/// for the device of the first tensor. Tensors that share a device on one rank
+/// must share a device on all ranks, because the messages to broadcast are
+/// formed per device.
+/// @param lines  describe `tensors`.
 /// @param own  this rank's device in the group, with NCCL.
-void number_devices(std::vector<TensorSpec>& specs,
+void number_devices(std::vector<std::string>& lines,
                     const std::vector<at::Tensor>& tensors,
                     const std::optional<c10::Device>& own = std::nullopt);
 
-/// Pure: returns one line with the first difference between the module of rank
-/// 0 and another rank's, or "" if all are equal. `ranks[r]` is the module of
-/// rank r.
-std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks);
-
-/// Pure: as `first_mismatch`, between the most common module and the first rank
-/// that differs from it.
-std::string majority_mismatch(
-    const std::vector<std::vector<TensorSpec>>& ranks);
-
-/// Converts specs to text and back, for `all_gather_text`.
-std::string specs_to_text(const std::vector<TensorSpec>& specs);
-std::vector<TensorSpec> specs_from_text(const std::string& text);
-
-/// Checks that the modules of all ranks agree. Collective.
-/// @param refusal  this rank's own reason to stop, one line, or "".
-/// @throws c10::Error, the same on every rank, if modules differ or a rank
-///   refuses.
-void verify_across_ranks(c10d::Backend& group,
-                         c10::Device device,
-                         const std::vector<TensorSpec>& mine,
-                         const std::string& refusal = "");
-
-/// Pure: groups the tensors by dtype and device, in the order of their first
-/// members. The groups of different ranks correspond, although device indices
-/// may differ between ranks.
-std::vector<std::vector<at::Tensor>> by_dtype_and_device(
-    const std::vector<at::Tensor>& tensors);
+/// Pure: groups the tensors into messages of one dtype and device each. The
+/// messages of different ranks correspond, although device indices may differ
+/// between ranks.
+/// @param message_bytes  maximum size of a message, approximately: a tensor is
+///   not divided.
+std::vector<std::vector<at::Tensor>> messages_of(
+    const std::vector<at::Tensor>& tensors, int64_t message_bytes);
 
 /// Copies the parts of `flat`, which flatten_dense_tensors has made of
 /// `tensors` on another rank, into `tensors`. Autograd sees no change. Gradient

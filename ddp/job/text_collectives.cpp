@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <ATen/Functions.h>
 #include <c10/util/hash.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/base/text/record.h"
 #include "ddp/job/wait.h"
 
@@ -24,19 +26,13 @@ std::string to_text(const at::Tensor& bytes, int64_t size) {
   return {data, data + size};
 }
 
-/// Returns the ranks' tensors on the host.
-std::vector<at::Tensor> all_gather(c10d::Backend& group,
-                                   const at::Tensor& mine) {
+/// Returns the ranks' tensors, which have one dimension, as rows on the host.
+at::Tensor all_gather(c10d::Backend& group, const at::Tensor& mine) {
+  const auto rows = at::empty({group.getSize(), mine.numel()}, mine.options());
   std::vector<at::Tensor> inputs{mine};
-  std::vector<std::vector<at::Tensor>> outputs(1);
-  for (int rank = 0; rank < group.getSize(); ++rank) {
-    outputs[0].push_back(at::empty_like(mine));
-  }
+  std::vector<std::vector<at::Tensor>> outputs{rows.unbind()};
   wait(group.allgather(outputs, inputs), group, "all-gather");
-  for (auto& output : outputs[0]) {
-    output = copy_result(output, c10::kCPU, group, "all-gather");
-  }
-  return outputs[0];
+  return copy_result(rows, c10::kCPU, group, "all-gather");
 }
 
 /// Broadcasts a tensor of one rank, and returns it on the host.
@@ -48,36 +44,71 @@ at::Tensor broadcast(c10d::Backend& group, const at::Tensor& mine, int from) {
   return copy_result(shared[0], c10::kCPU, group, "broadcast");
 }
 
+/// Exchanges only SHA-1 digests of the texts.
+bool are_texts_equal(c10d::Backend& group,
+                     c10::Device device,
+                     const std::string& mine) {
+  const auto digest = c10::sha1(mine).str();
+  const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
+  const auto gathered = all_gather(group, own.to(device));
+  return at::equal(gathered, own.expand_as(gathered));
+}
+
 }  // namespace
 
 std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine) {
   const auto length = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> lengths;
-  for (const auto& peer :
-       all_gather(group, at::full({1}, length, at::kLong).to(device))) {
-    lengths.push_back(peer.item<int64_t>());
-  }
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  std::vector<std::string> texts(lengths.size());
+  const auto lengths =
+      all_gather(group, at::full({1}, length, at::kLong).to(device)).flatten();
+  const auto longest = lengths.max().item<int64_t>();
+  std::vector<std::string> texts(group.getSize());
   if (longest == 0) {
     return texts;
   }
   const auto gathered = all_gather(group, to_bytes(mine, longest).to(device));
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    texts[rank] = to_text(gathered[rank], lengths[rank]);
+  for (int rank = 0; rank < group.getSize(); ++rank) {
+    texts[rank] = to_text(gathered[rank], lengths[rank].item<int64_t>());
   }
   return texts;
 }
 
-bool are_texts_equal(c10d::Backend& group,
-                     c10::Device device,
-                     const std::string& mine) {
-  const auto digest = c10::sha1(" " + mine).str();  // sha1("") is empty
-  const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
-  const auto gathered = at::stack(all_gather(group, own.to(device)));
-  return at::equal(gathered, own.expand_as(gathered));
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<std::string>& lines,
+                         const std::string& what,
+                         const std::string& advice,
+                         const std::string& problem) {
+  std::vector<std::string> fields{problem};
+  fields.insert(fields.end(), lines.begin(), lines.end());
+  const auto mine = join_fields(fields);
+  if (are_texts_equal(group, device, mine) && problem.empty()) {
+    return;
+  }
+  // By line and rank; the problems come first.
+  std::vector<std::vector<std::string>> all;
+  const auto texts = all_gather_text(group, device, mine);
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    fields = fields_of(texts[rank]);
+    const std::vector<std::string> missing(texts.size(), "nothing");
+    all.resize(std::max(all.size(), fields.size()), missing);
+    for (size_t i = 0; i < fields.size(); ++i) {
+      all[i][rank] = std::move(fields[i]);
+    }
+  }
+  const auto problems = texts_by_rank(all.front());
+  TORCH_CHECK(problems.empty(), problems);
+  for (const auto& line : all) {
+    TORCH_CHECK(
+        std::count(line.begin(), line.end(), line.front()) == group.getSize(),
+        "Expected the same ",
+        what,
+        " on all ranks, but got ",
+        texts_by_rank(line),
+        "; ",
+        advice);
+  }
 }
 
 std::string broadcast_text(c10d::Backend& group,

@@ -17,11 +17,23 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine);
 
-/// Returns true if the texts of all ranks are equal. Exchanges only their SHA-1
-/// digests. Collective.
-bool are_texts_equal(c10d::Backend& group,
-                     c10::Device device,
-                     const std::string& mine);
+/// Checks that all ranks have equal lines, for example one for each parameter
+/// of a module. Exchanges only a SHA-1 digest if all ranks agree. Collective.
+///
+/// @param device  as in `all_gather_text`.
+/// @param what  what the lines describe, for the error.
+/// @param advice  what the user can do, for the error.
+/// @param problem  the reason why this rank cannot continue, or "".
+/// @throws c10::Error, the same on every rank, if a rank has a problem; else
+///   for the first line that differs: "Expected the same <what> on all ranks,
+///   but got on ranks 0-2: <line>; on rank 3: <line>; <advice>". A rank without
+///   the line has "nothing".
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<std::string>& lines,
+                         const std::string& what,
+                         const std::string& advice,
+                         const std::string& problem = "");
 
 /// Returns the text of rank `from` on every rank. Collective.
 std::string broadcast_text(c10d::Backend& group,

@@ -5,7 +5,6 @@
 
 #include <c10/util/StringUtil.h>
 
-#include "ddp/base/text/rank_text.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
@@ -88,13 +87,12 @@ void SyncBatchNormImpl::agree(c10d::Backend& group, const Tensor& input) {
   std::ostringstream mine;
   mine << options.num_features() << " channels and eps " << options.eps()
        << " for statistics in " << exchanged_;
-  const auto all = detail::all_gather_text(group, input.device(), mine.str());
-  for (const auto& other : all) {
-    TORCH_CHECK(other == all.front(),
-                "Expected the same SyncBatchNorm on all ranks, but got",
-                detail::names_by_rank(all),
-                " build the module alike and give it inputs of one type");
-  }
+  detail::verify_across_ranks(
+      group,
+      input.device(),
+      {mine.str()},
+      "SyncBatchNorm",
+      "build the module alike and give it inputs of one type");
   has_agreed_ = true;
 }
 

@@ -130,11 +130,7 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
     all.push_back(group);
   }
   if (group_) {
-    detail::verify_across_ranks(
-        *group_,
-        device_of(*group_, all),
-        all,
-        detail::describe_option("optimizer", "ZeroRedundancyOptimizer"));
+    detail::verify_across_ranks(*group_, device_of(*group_, all), all);
     detail::check_shared(all);
   }
   detail::check_parameters(all);

@@ -1,11 +1,12 @@
 #include "ddp/tensors/parameter_groups.h"
 
-#include <algorithm>
 #include <mutex>
 #include <set>
-#include <string>
 #include <unordered_set>
 #include <utility>
+
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {
@@ -23,19 +24,17 @@ AllIgnored& all_ignored() {
   return *ignored;
 }
 
-/// Describes the parameters; errors read "parameter 3 of group 0 has shape
-/// ...".
-std::vector<TensorSpec> describe_groups(
+/// Returns the parameters with names like "3 of group 0".
+std::vector<NamedParameter> name_by_place(
     const std::vector<OptimizerParamGroup>& groups) {
-  std::vector<TensorSpec> specs;
+  std::vector<NamedParameter> named;
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& params = groups[g].params();
     for (size_t i = 0; i < params.size(); ++i) {
-      const auto place = std::to_string(i) + " of group " + std::to_string(g);
-      specs.push_back(describe(place, "parameter", params[i]));
+      named.push_back({c10::str(i, " of group ", g), params[i]});
     }
   }
-  return specs;
+  return named;
 }
 
 }  // namespace
@@ -51,12 +50,14 @@ std::vector<at::Tensor> parameters_of(
 
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
-                         const std::vector<OptimizerParamGroup>& groups,
-                         const TensorSpec& option) {
-  auto specs = describe_groups(groups);
-  number_devices(specs, parameters_of(groups));
-  specs.insert(specs.begin(), option);
-  verify_across_ranks(group, device, specs);
+                         const std::vector<OptimizerParamGroup>& groups) {
+  auto lines = describe_all(name_by_place(groups), {});
+  number_devices(lines, parameters_of(groups));
+  verify_across_ranks(group,
+                      device,
+                      lines,
+                      "parameters of an optimizer",
+                      "make it in the same way on every rank");
 }
 
 void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
@@ -97,39 +98,29 @@ IgnoredParameters::~IgnoredParameters() {
   }
 }
 
-std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters) {
+std::vector<at::Tensor> shared_of(const std::vector<at::Tensor>& parameters) {
   auto& ignored = all_ignored();
   const std::lock_guard<std::mutex> lock(ignored.mutex);
-  parameters.erase(
-      std::remove_if(parameters.begin(),
-                     parameters.end(),
-                     [&](const at::Tensor& parameter) {
-                       return ignored.all.count(
-                                  parameter.unsafeGetTensorImpl()) > 0;
-                     }),
-      parameters.end());
-  return parameters;
+  std::vector<at::Tensor> shared;
+  for (const auto& parameter : parameters) {
+    if (ignored.all.count(parameter.unsafeGetTensorImpl()) == 0) {
+      shared.push_back(parameter);
+    }
+  }
+  return shared;
 }
 
 void check_shared(const std::vector<OptimizerParamGroup>& groups) {
   auto& ignored = all_ignored();
   const std::lock_guard<std::mutex> lock(ignored.mutex);
-  if (ignored.all.empty()) {
-    return;
-  }
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto& params = groups[g].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      TORCH_CHECK(ignored.all.count(params[i].unsafeGetTensorImpl()) == 0,
-                  "Expected parameters that all ranks share for a "
-                  "ZeroRedundancyOptimizer, but parameter ",
-                  i,
-                  " of group ",
-                  g,
-                  " is among the params_and_buffers_to_ignore of a "
-                  "DistributedDataParallel, so it is each rank's own; step it "
-                  "by another optimizer");
-    }
+  for (const auto& item : name_by_place(groups)) {
+    TORCH_CHECK(ignored.all.count(item.tensor.unsafeGetTensorImpl()) == 0,
+                "Expected parameters that all ranks share for a "
+                "ZeroRedundancyOptimizer, but parameter ",
+                item.name,
+                " is among the params_and_buffers_to_ignore of a "
+                "DistributedDataParallel, so it is each rank's own; step it "
+                "by another optimizer");
   }
 }
 

@@ -7,25 +7,20 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/job/state_sync.h"
-
 namespace ddp::detail {
 
 /// Returns the parameters of all groups.
 std::vector<at::Tensor> parameters_of(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
-/// Checks that the parameter groups of all ranks agree, and an option.
-/// Collective.
+/// Checks that the parameter groups of all ranks agree. Collective.
 /// @param device  a device that the backend supports.
-/// @param option  see `describe_option`.
 /// @throws c10::Error, the same on every rank, with the place of a parameter,
 ///   if the groups differ.
 void verify_across_ranks(
     c10d::Backend& group,
     c10::Device device,
-    const std::vector<torch::optim::OptimizerParamGroup>& groups,
-    const TensorSpec& option);
+    const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
 /// @throws c10::Error if there is no parameter, if a parameter occurs twice, or
 ///   if the parameters lie on several devices.
@@ -47,7 +42,7 @@ class IgnoredParameters {
 };
 
 /// Returns the parameters without those that a wrapper ignores.
-std::vector<at::Tensor> shared_of(std::vector<at::Tensor> parameters);
+std::vector<at::Tensor> shared_of(const std::vector<at::Tensor>& parameters);
 
 /// @throws c10::Error, with the place, if a wrapper ignores one of the
 ///   parameters.

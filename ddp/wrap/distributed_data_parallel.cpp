@@ -12,7 +12,6 @@
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/job/current_job.h"
-#include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
@@ -219,11 +218,11 @@ void DistributedDataParallelBase::make_reducer(
   reducer_->on_pass([pass = pass_] { pass->end(); });
 }
 
-std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
+std::vector<std::string> DistributedDataParallelBase::compared_options(
     const std::shared_ptr<Exchange>& exchange) const {
-  std::vector<detail::TensorSpec> specs;
-  const auto add = [&specs](const char* name, const std::string& value) {
-    specs.push_back(detail::describe_option(name, value));
+  std::vector<std::string> lines;
+  const auto add = [&lines](const char* name, const std::string& value) {
+    lines.push_back(c10::str("option ", name, " is ", value));
   };
   const auto add_switch = [&add](const char* name, bool is_on) {
     add(name, is_on ? "true" : "false");
@@ -241,7 +240,7 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
   const auto* own = exchange.get();
   add("exchange",
       own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
-  return specs;
+  return lines;
 }
 
 /// Calls the same collectives as the constructor, because new ranks construct

@@ -18,7 +18,6 @@
 namespace ddp {
 
 namespace detail {
-struct TensorSpec;
 struct WrappedModule;
 }  // namespace detail
 
@@ -143,7 +142,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   c10::intrusive_ptr<c10d::Backend> group_of_norms(
       const c10::intrusive_ptr<c10d::Backend>& group) const;
   void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
-  std::vector<detail::TensorSpec> compared_options(
+  std::vector<std::string> compared_options(
       const std::shared_ptr<Exchange>& exchange) const;
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;

@@ -8,7 +8,6 @@
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/data/evaluate.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/job/detail/rows_spec.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -99,8 +98,8 @@ TEST_CASE("what cannot be broadcast", "[collectives][errors]") {
          broadcast(mine, 1, group);
        })) {
     CHECK_THAT(error,
-               Contains("broadcast of rank 1's tensor: Expected a tensor to "
-                        "send, but got an undefined one"));
+               Contains("broadcast of rank 1's tensor: Expected a dense tensor "
+                        "to send, but got an undefined tensor"));
   }
   for (const auto& error : try_ranks(2, [](const Group& group) {
          broadcast(torch::ones({2}).to_sparse(), 0, group);
@@ -110,7 +109,7 @@ TEST_CASE("what cannot be broadcast", "[collectives][errors]") {
   CHECK_THROWS_WITH(broadcast(torch::ones({1}), 1),
                     Contains("the rank of broadcast to lie in [0, 1), but got "
                              "1"));
-  CHECK_THROWS_WITH(broadcast(Tensor()), Contains("got an undefined one"));
+  CHECK_THROWS_WITH(broadcast(Tensor()), Contains("got an undefined tensor"));
 }
 
 /// Number of rows on `rank`: equal on all ranks (kind 0), ascending (1),
@@ -156,6 +155,11 @@ TEST_CASE("a gather of numbers, and of nothing", "[collectives]") {
     for (int peer = 0; peer < size; ++peer) {
       check_same(rows[peer], torch::ones({peer == size - 1 ? 2 : 0, 3}));
     }
+    // Rows without elements.
+    const auto empty = all_gather(torch::ones({rank + 1, 0}), group);
+    for (int peer = 0; peer < size; ++peer) {
+      check_same(empty[peer], torch::ones({peer + 1, 0}));
+    }
     for (const auto& none : all_gather(Tensor(), group)) {
       TORCH_CHECK(!none.defined());
     }
@@ -176,56 +180,38 @@ TEST_CASE("tensors that do not fit together", "[collectives][errors]") {
          return torch::ones({odd ? 5 : 4, odd ? 3 : 2});
        })) {
     CHECK_THAT(error,
-               Contains("gather: Expected tensors of one dtype and of the same "
-                        "sizes but for the first, but got Float of shape [4, "
-                        "2] on rank 0 and Float of shape [5, 3] on rank 2"));
+               Contains("gather: Expected dense tensors of one dtype and of "
+                        "the same sizes except for the first, but got on "
+                        "ranks 0-1: Float in rows of shape [2]; on rank 2: "
+                        "Float in rows of shape [3]"));
   }
   for (const auto& error : errors([](bool odd) {
          return torch::ones({2}, odd ? torch::kInt : torch::kHalf);
        })) {
-    CHECK_THAT(error, Contains("and Int of shape [2] on rank 2"));
+    CHECK_THAT(error, Contains("on rank 2: Int in rows of shape []"));
   }
   for (const auto& error : errors([](bool odd) {
          return odd ? torch::tensor(1.0) : torch::ones({1});
        })) {
-    CHECK_THAT(error, Contains("and Float of shape [] on rank 2"));
+    CHECK_THAT(error, Contains("on rank 2: Float without dimensions"));
   }
   for (const auto& error : errors([](bool odd) {
          const auto tensor = torch::ones({2});
          return odd ? tensor.to_sparse() : tensor;
        })) {
-    CHECK_THAT(error, Contains("gather: rank 2: Expected a dense tensor"));
+    CHECK_THAT(error, Contains("on rank 2: a tensor that is not dense"));
+  }
+  for (const auto& error :
+       errors([](bool odd) { return odd ? Tensor() : torch::tensor(1.0); })) {
+    CHECK_THAT(error,
+               Contains("on ranks 0-1: Float without dimensions; on rank 2: an "
+                        "undefined tensor"));
+  }
+  for (const auto& error :
+       errors([](bool) { return torch::ones({2}).to_sparse(); })) {
+    CHECK_THAT(error, Contains("on ranks 0-2: a tensor that is not dense"));
   }
   CHECK_THROWS_WITH(gather(torch::ones({1}), -1), Contains("but got -1"));
-}
-
-TEST_CASE("what ranks tell each other of their rows", "[collectives]") {
-  using detail::gather_error;
-  using detail::RowsSpec;
-  for (const auto& tensor : {torch::ones({}),
-                             torch::ones({0, 3}),
-                             torch::ones({2, 5}, torch::kComplexDouble)}) {
-    const auto spec = detail::rows_spec_of(to_text(detail::rows_spec(tensor)));
-    CHECK(spec.failure.empty());
-    CHECK(spec.has_tensor);
-    CHECK(spec.dtype == tensor.scalar_type());
-    CHECK(at::IntArrayRef(spec.sizes) == tensor.sizes());
-    CHECK(spec.bytes() == static_cast<int64_t>(tensor.nbytes()));
-  }
-  const auto none = detail::rows_spec_of(to_text(detail::rows_spec({})));
-  CHECK(!none.has_tensor);
-  CHECK(none.bytes() == 0);
-  RowsSpec failed;
-  failed.failure = "two\nlines";
-  CHECK(detail::rows_spec_of(to_text(failed)).failure == failed.failure);
-  CHECK(gather_error({none, none}).empty());
-  CHECK(gather_error({none, failed, none, failed}) ==
-        "rank 1: two\nlines; rank 3: two\nlines");
-  const auto number = detail::rows_spec(torch::ones({}));
-  CHECK(gather_error({number, number}).empty());
-  CHECK(gather_error({number, none}) ==
-        "Expected a tensor on every rank, because that of rank 0 has no "
-        "dimensions, but got an undefined one on rank 1");
 }
 
 /// A dataset of the samples 0, 1, 2, ..., each a tensor of one number.
@@ -296,7 +282,7 @@ TEST_CASE("an evaluation that fails on one rank fails on all",
   auto errors = run([]() -> Tensor { throw std::out_of_range("no label 7"); });
   CHECK(errors[1] == "no label 7");
   for (const int rank : {0, 2}) {
-    CHECK_THAT(errors[rank], Contains("evaluation: rank 1: no label 7"));
+    CHECK_THAT(errors[rank], Contains("evaluation: on rank 1: no label 7"));
   }
   for (const auto& error : run([] { return torch::ones({2}); })) {
     CHECK_THAT(error,
@@ -313,7 +299,7 @@ TEST_CASE("an evaluation that fails on one rank fails on all",
          all_gather_samples(torch::ones({2}), 3, group);
        })) {
     CHECK_THAT(error,
-               Contains("evaluation: rank 1: Expected a row for each of 1 "
+               Contains("evaluation: on rank 1: Expected a row for each of 1 "
                         "samples, but got shape [2]"));
   }
   CHECK_THROWS_WITH(

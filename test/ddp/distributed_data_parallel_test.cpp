@@ -299,55 +299,62 @@ TEST_CASE("modules that differ are refused on all ranks, with the name",
   };
   using torch::nn::Linear;
   using torch::nn::Sequential;
-  CHECK_THAT(wrap([](bool odd) {
-               return Sequential(Linear(3, 3), Linear(3, odd ? 2 : 4));
-             }),
-             Catch::Contains("parameter 1.weight has shape [4, 3] on rank 0, "
-                             "but [2, 3] on rank 2"));
+  CHECK_THAT(
+      wrap([](bool odd) {
+        return Sequential(Linear(3, 3), Linear(3, odd ? 2 : 4));
+      }),
+      Catch::Contains("on ranks 0-1: parameter 1.weight of Float [4, 3], ") &&
+          Catch::Contains("; on rank 2: parameter 1.weight of Float [2, 3], "));
   CHECK_THAT(wrap([](bool odd) {
                Linear linear(3, 3);
                linear->to(odd ? torch::kDouble : torch::kFloat);
                return linear;
              }),
-             Catch::Contains("parameter weight has dtype Float on rank 0, but "
-                             "Double on rank 2"));
-  CHECK_THAT(wrap([](bool odd) {
-               Linear linear(3, 3);
-               linear->bias.requires_grad_(!odd);
-               return linear;
-             }),
-             Catch::Contains("parameter bias has requires_grad true on rank 0, "
-                             "but false on rank 2"));
-  CHECK_THAT(wrap([](bool odd) {
-               torch::nn::Conv2d conv(2, 2, 3);
-               if (odd) {
-                 conv->to(torch::kFloat);
-                 conv->weight.set_data(conv->weight.contiguous(
-                     torch::MemoryFormat::ChannelsLast));
-               }
-               return conv;
-             }),
-             Catch::Contains("parameter weight has strides [18, 9, 3, 1] on "
-                             "rank 0, but [18, 1, 6, 2] on rank 2"));
+             Catch::Contains("on ranks 0-1: parameter weight of Float ") &&
+                 Catch::Contains("; on rank 2: parameter weight of Double "));
+  CHECK_THAT(
+      wrap([](bool odd) {
+        Linear linear(3, 3);
+        linear->bias.requires_grad_(!odd);
+        return linear;
+      }),
+      Catch::Contains("on ranks 0-1: parameter bias of Float [3], strides "
+                      "[1], requires_grad true, ") &&
+          Catch::Contains("; on rank 2: parameter bias of Float [3], "
+                          "strides [1], requires_grad false, "));
+  CHECK_THAT(
+      wrap([](bool odd) {
+        torch::nn::Conv2d conv(2, 2, 3);
+        if (odd) {
+          conv->to(torch::kFloat);
+          conv->weight.set_data(
+              conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+        }
+        return conv;
+      }),
+      Catch::Contains("on ranks 0-1: parameter weight of Float [2, 2, 3, "
+                      "3], strides [18, 9, 3, 1], ") &&
+          Catch::Contains("; on rank 2: parameter weight of Float [2, "
+                          "2, 3, 3], strides [18, 1, 6, 2], "));
   CHECK_THAT(wrap([](bool odd) {
                return odd ? Sequential(Linear(3, 3))
                           : Sequential(Linear(3, 3), Linear(3, 3));
              }),
-             Catch::Contains("rank 0 has 4 parameters and buffers, but rank 2 "
-                             "has 2; parameter 1.weight is only on rank 0"));
+             Catch::Contains("on ranks 0-1: parameter 1.weight of ") &&
+                 Catch::Contains("; on rank 2: nothing;"));
   CHECK_THAT(wrap([](bool odd) {
                Sequential net;
                net->push_back(odd ? "b" : "a", Linear(3, 3));
                return net;
              }),
-             Catch::Contains(
-                 "parameter 0 is a.weight on rank 0, but parameter b.weight on "
-                 "rank 2"));
+             Catch::Contains("on ranks 0-1: parameter a.weight of ") &&
+                 Catch::Contains("; on rank 2: parameter b.weight of "));
   CHECK_THAT(wrap([](bool odd) {
                return torch::nn::BatchNorm1d(
                    torch::nn::BatchNorm1dOptions(3).track_running_stats(!odd));
              }),
-             Catch::Contains("buffer running_mean is only on rank 0"));
+             Catch::Contains("on ranks 0-1: buffer running_mean of ") &&
+                 Catch::Contains("; on rank 2: nothing;"));
 }
 
 TEST_CASE("options that differ are refused on all ranks, with the name",
@@ -364,21 +371,23 @@ TEST_CASE("options that differ are refused on all ranks, with the name",
   CHECK_THAT(wrap([](Options& options, const Group&) {
                options.find_unused_parameters(true);
              }),
-             Catch::Contains("but option find_unused_parameters is false on "
-                             "rank 0, but true on rank 1"));
+             Catch::Contains("on ranks 0, 2: option find_unused_parameters is "
+                             "false; on rank 1: option find_unused_parameters "
+                             "is true;"));
   CHECK_THAT(
       wrap([](Options& options, const Group&) { options.static_graph(true); }),
-      Catch::Contains("option static_graph is false on rank 0"));
-  CHECK_THAT(wrap([](Options& options, const Group&) {
-               options.broadcast_buffers(false);
-             }),
-             Catch::Contains("option broadcast_buffers is true on rank 0"));
+      Catch::Contains("on ranks 0, 2: option static_graph is false"));
+  CHECK_THAT(
+      wrap([](Options& options, const Group&) {
+        options.broadcast_buffers(false);
+      }),
+      Catch::Contains("on ranks 0, 2: option broadcast_buffers is true"));
   CHECK_THAT(wrap([](Options& options, const Group& group) {
                options.exchange(
                    std::make_shared<CastExchange>(group, torch::kBFloat16));
              }),
-             Catch::Contains("option exchange is unset on rank 0, but a "
-                             "ddp::CastExchange on rank 1"));
+             Catch::Contains("option exchange is unset; on rank 1: option "
+                             "exchange is a ddp::CastExchange;"));
   // These options may differ between ranks.
   run_ranks(2, [](const Group& group) {
     auto options = over(group);

@@ -183,8 +183,9 @@ TEST_CASE("ranks with gradients of other dtypes are refused",
              Options().process_group(group));
        })) {
     CHECK_THAT(error,
-               Contains("parameter weight has dtype BFloat16 on rank 0, but "
-                        "BFloat16 with gradients of Float on rank 1"));
+               Contains("on ranks 0, 2: parameter weight of BFloat16 [2], ") &&
+                   Contains("; on rank 1: parameter weight of BFloat16 with "
+                            "gradients of Float [2], "));
   }
 }
 

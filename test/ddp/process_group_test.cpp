@@ -740,14 +740,37 @@ TEST_CASE("texts of all ranks", "[collectives]") {
   });
 }
 
-TEST_CASE("whether texts are equal", "[collectives]") {
-  const int odd = GENERATE(-1, 0, 1, 2);
-  for (const std::string text : {"", "a", "a longer text\n"}) {
-    run_ranks(3, [&](const Group& group) {
-      const auto mine = group->getRank() == odd ? text + "b" : text;
-      TORCH_CHECK(detail::are_texts_equal(*group, c10::kCPU, mine) ==
-                  (odd < 0));
+TEST_CASE("lines that differ are listed by ranks", "[collectives]") {
+  using Lines = std::vector<std::string>;
+  const auto verify = [](const std::vector<Lines>& lines,
+                         const Lines& problems) {
+    return test::try_ranks(3, [&](const Group& group) {
+      const int rank = group->getRank();
+      detail::verify_across_ranks(*group,
+                                  c10::kCPU,
+                                  lines.at(rank),
+                                  "things",
+                                  "change them",
+                                  problems.at(rank));
     });
+  };
+  const auto [lines, problems, expected] =
+      GENERATE(table<std::vector<Lines>, Lines, std::string>({
+          {{{}, {}, {}}, {"", "", ""}, ""},
+          {{{"a", "b"}, {"a", "b"}, {"a", "b"}}, {"", "", ""}, ""},
+          {{{"a", "b"}, {"a", "c"}, {"a", "b"}},
+           {"", "", ""},
+           "Expected the same things on all ranks, but got on ranks 0, 2: b; "
+           "on rank 1: c; change them"},
+          {{{"a"}, {"a", "b"}, {"a"}},
+           {"", "", ""},
+           "Expected the same things on all ranks, but got on ranks 0, 2: "
+           "nothing; on rank 1: b; change them"},
+          {{{"a"}, {"b"}, {"c"}}, {"", "lost", "lost"}, "on ranks 1-2: lost"},
+          {{{}, {}, {}}, {"lost", "lost", "lost"}, "on ranks 0-2: lost"},
+      }));
+  for (const auto& error : verify(lines, problems)) {
+    CHECK(error == expected);
   }
 }
 

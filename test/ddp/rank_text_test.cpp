@@ -4,12 +4,18 @@
 
 using ddp::detail::names_by_rank;
 using ddp::detail::rank_list;
+using ddp::detail::texts_by_rank;
 
 TEST_CASE("ranks are listed by ranges") {
   CHECK(rank_list({4}) == "rank 4");
   CHECK(rank_list({1, 0}) == "ranks 0-1");
   CHECK(rank_list({7, 2, 0, 1, 5, 6}) == "ranks 0-2, 5-7");
   CHECK(rank_list({5, 3}) == "ranks 3, 5");
+}
+
+TEST_CASE("texts are listed by ranks") {
+  CHECK(texts_by_rank({"", ""}).empty());
+  CHECK(texts_by_rank({"a", "b", "", "a"}) == "on ranks 0, 3: a; on rank 1: b");
 }
 
 TEST_CASE("names that several ranks have are said once") {

@@ -316,7 +316,7 @@ TEST_CASE("ranks that divide the module differently are told where") {
     CHECK_THAT(
         error,
         Contains("second.weight") &&
-            Contains("device number 2 on rank 0, but number 1 on rank 1"));
+            Contains("device number 2; on rank 1: parameter second.weight"));
   }
 }
 

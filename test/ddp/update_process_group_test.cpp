@@ -319,17 +319,19 @@ TEST_CASE("every rank of the new group learns why it is refused",
           "[ddp][group][errors]") {
   const auto [kind, message] = GENERATE(table<int, std::string>({
       {0,
-       "while one is reduced; call it when backward() has returned (on rank "
-       "1)"},
+       "on rank 1: Expected update_process_group between backward passes, but "
+       "got it while one is reduced; call it when backward() has returned"},
       {1,
-       "outside of a Join, but got it in one; finish that first (on rank 1)"},
+       "on rank 1: Expected update_process_group outside of a Join, but got it "
+       "in one; finish that first"},
       {2,
-       "one of its own, but got none; make one like that over the new group "
-       "(on rank 1)"},
+       "on rank 1: Expected an exchange over the new group, because the model "
+       "was wrapped with one of its own, but got none; make one like that over "
+       "the new group"},
       {3,
-       "but got the one that the model has, which is of the group before; "
-       "make another one (on rank 1)"},
-      {4, "parameter extra is only on rank 1"},
+       "on rank 1: Expected an exchange over the new group, but got the one "
+       "that the model has, which is of the group before; make another one"},
+      {4, "on rank 0: nothing; on rank 1: parameter extra of "},
   }));
   const auto store = make_store();
   const auto errors = try_ranks(2, [&, kind = kind](const Group& group) {

@@ -704,8 +704,8 @@ TEST_CASE("modules that differ", "[parameter_server][errors]") {
                                          ParameterClient client(net, options);
                                        }
                                      }),
-             "parameter weight has shape [3, 4] on rank 0, but [5, 4] on rank "
-             "2");
+             "on ranks 0-1: parameter weight of Float [3, 4], strides [4, 1], "
+             "requires_grad true; on rank 2: parameter weight of Float [5, 4]");
 }
 
 }  // namespace parameter_server_errors_test

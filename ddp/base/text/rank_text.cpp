@@ -1,6 +1,7 @@
 #include "ddp/base/text/rank_text.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace ddp::detail {
 namespace {
@@ -42,22 +43,30 @@ std::string rank_list(std::vector<int> ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-std::string names_by_rank(const std::vector<std::string>& lists) {
-  std::string text;
-  for (auto list = lists.begin(); list != lists.end(); ++list) {
-    if (list->empty() || std::find(lists.begin(), list, *list) != list) {
+std::string texts_by_rank(const std::vector<std::string>& texts) {
+  std::string result;
+  for (auto text = texts.begin(); text != texts.end(); ++text) {
+    if (text->empty() || std::find(texts.begin(), text, *text) != text) {
       continue;
     }
     std::vector<int> ranks;
-    for (auto same = list; same != lists.end(); ++same) {
-      if (*same == *list) {
-        ranks.push_back(static_cast<int>(same - lists.begin()));
+    for (auto same = text; same != texts.end(); ++same) {
+      if (*same == *text) {
+        ranks.push_back(static_cast<int>(same - texts.begin()));
       }
     }
-    text +=
-        " on " + rank_list(std::move(ranks)) + ": " + first_names(*list) + ";";
+    result += (result.empty() ? "on " : "; on ") + rank_list(std::move(ranks)) +
+              ": " + *text;
   }
-  return text;
+  return result;
+}
+
+std::string names_by_rank(const std::vector<std::string>& lists) {
+  std::vector<std::string> texts;
+  std::transform(
+      lists.begin(), lists.end(), std::back_inserter(texts), first_names);
+  const std::string text = texts_by_rank(texts);
+  return text.empty() ? "" : " " + text + ";";
 }
 
 }  // namespace ddp::detail

@@ -9,9 +9,13 @@ namespace ddp::detail {
 /// Returns "rank 4", or "ranks 0-2, 7".
 std::string rank_list(std::vector<int> ranks);
 
-/// Lists names by rank, in one line: " on ranks 0, 2: a, b; on rank 3: c;". A
-/// text that several ranks have appears once. Of a long list, the text has the
-/// first 12 names and the number of further names.
+/// Lists texts by rank: "on ranks 0, 2: one text; on rank 3: another". A text
+/// that several ranks have appears once. Empty texts are left out.
+std::string texts_by_rank(const std::vector<std::string>& texts);
+
+/// Lists names by rankas `texts_by_rank`: " on ranks 0, 2: a, b; on rank 3:
+/// c;". Of a long list, the text has the first 12 names and the number of
+/// further names.
 ///
 /// @param lists  one text per rank, with names separated by ", "; empty texts
 ///   are left out.

@@ -1,12 +1,10 @@
 #include "ddp/wrap/detail/buffer_sync.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 
-#include "ddp/base/text/rank_text.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
 
@@ -39,13 +37,10 @@ void BufferSync::list() {
   }
   buffers_.clear();
   tensors_.clear();
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : modules_.modules().front()->named_buffers()) {
-    if (modules_.ignored().count(item.key()) == 0 &&
-        seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      buffers_.insert(item.key(), item.value());
-      tensors_.push_back(item.value());
-    }
+  const auto all = modules_.modules().front()->named_buffers();
+  for (const auto& item : unique(all, modules_.ignored())) {
+    buffers_.insert(item.name, item.tensor);
+    tensors_.push_back(item.tensor);
   }
 }
 
@@ -80,24 +75,20 @@ bool BufferSync::has_changed() {
 }
 
 void BufferSync::compare(c10d::Backend& group) {
-  std::string mine;
+  std::vector<std::string> lines;
   for (const auto& item : buffers_) {
-    mine += c10::str(mine.empty() ? "" : ", ",
-                     item.key(),
-                     " of ",
-                     item.value().scalar_type(),
-                     " ",
-                     item.value().sizes());
+    lines.push_back(c10::str(item.key(),
+                             " of ",
+                             item.value().scalar_type(),
+                             " ",
+                             item.value().sizes()));
   }
-  const auto texts = all_gather_text(group, c10::kCPU, mine);
-  TORCH_CHECK(
-      std::all_of(texts.begin(),
-                  texts.end(),
-                  [&](const auto& text) { return text == texts.front(); }),
-      "Expected buffers of equal shapes on all ranks at the end of a backward "
-      "pass, because they are copied from one rank, but got",
-      names_by_rank(texts),
-      " give them one shape, name them in params_and_buffers_to_ignore, or set "
+  verify_across_ranks(
+      group,
+      c10::kCPU,
+      lines,
+      "buffers, which are copied from one rank at the end of a backward pass,",
+      "give them one shape, name them in params_and_buffers_to_ignore, or set "
       "broadcast_buffers(false)");
   compared_.clear();
   for (const auto& tensor : tensors_) {

@@ -4,11 +4,36 @@
 
 #include <torch/nn/modules/embedding.h>
 
+#include "ddp/base/text/nearest.h"
 #include "ddp/job/monitored_backend.h"
-#include "ddp/job/named_tensors.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {
+
+using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
+
+void check_ignored(const std::set<std::string>& names,
+                   const NamedTensors& parameters,
+                   const NamedTensors& buffers) {
+  for (const auto& name : names) {
+    if (parameters.contains(name) || buffers.contains(name)) {
+      continue;
+    }
+    auto known = parameters.keys();
+    const auto others = buffers.keys();
+    known.insert(known.end(), others.begin(), others.end());
+    TORCH_CHECK(false,
+                "Expected params_and_buffers_to_ignore to name parameters and "
+                "buffers of the module that is wrapped, but got \"",
+                name,
+                "\"",
+                did_you_mean(name, known),
+                "; take the names of its named_parameters() and "
+                "named_buffers()");
+  }
+}
 
 std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
   std::set<const c10::TensorImpl*> weights;
@@ -51,14 +76,6 @@ std::string device_problem(const c10::Device& own,
               : "");
 }
 
-/// Creates the group's communicators for all devices of the module.
-void connect_devices(MonitoredBackend& group,
-                     const std::vector<at::Tensor>& tensors) {
-  for (const auto& members : by_dtype_and_device(tensors)) {
-    group.connect(members.front().device());
-  }
-}
-
 }  // namespace
 
 WrappedModule list_tensors(torch::nn::Module& module,
@@ -92,26 +109,33 @@ bool is_gloo_group_of_job(const c10d::Backend& group) {
 void verify_and_broadcast(c10d::Backend& group,
                           c10::Device device,
                           const WrappedModule& mine,
-                          const std::vector<TensorSpec>& options,
+                          const std::vector<std::string>& options,
                           bool copies,
                           const std::string& refusal) {
-  auto specs = describe_all(mine.parameters, mine.buffers);
+  auto lines = describe_all(mine.parameters, mine.buffers);
   const auto parameters = tensors_of(mine.parameters);
   const auto buffers = tensors_of(mine.buffers);
   auto tensors = parameters;
   tensors.insert(tensors.end(), buffers.begin(), buffers.end());
   auto* job = monitored_backend_of(group);
   const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
-  number_devices(specs, tensors, own);
-  specs.insert(specs.begin(),
-               describe_option("a group of the job over Gloo",
-                               is_gloo_group_of_job(group) ? "true" : "false"));
-  specs.insert(specs.begin(), options.begin(), options.end());
+  number_devices(lines, tensors, own);
+  lines.insert(lines.begin(),
+               is_gloo_group_of_job(group) ? "a group of the job over Gloo"
+                                           : "another group");
+  lines.insert(lines.begin(), options.begin(), options.end());
   const auto problem =
       own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
-  verify_across_ranks(group, own.value_or(device), specs, problem);
-  if (job != nullptr) {
-    connect_devices(*job, tensors);
+  verify_across_ranks(group,
+                      own.value_or(device),
+                      lines,
+                      "module",
+                      "build it in the same way on every rank",
+                      problem);
+  for (const auto& tensor : tensors) {
+    if (job != nullptr) {
+      job->connect(tensor.device());
+    }
   }
   if (copies) {
     broadcast_from(0, group, parameters);

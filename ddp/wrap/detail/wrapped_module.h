@@ -9,7 +9,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/job/named_parameter.h"
-#include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 
@@ -33,15 +32,15 @@ bool is_gloo_group_of_job(const c10d::Backend& group);
 
 /// Verifies that the ranks' modules agree and, if `copies`, broadcasts rank 0's
 /// parameters and buffers. Collective.
-/// @param options  options that must be equal on all ranks; compared before the
-///   modules.
+/// @param options  a line for each option that must be equal on all ranks;
+///   compared before the modules.
 /// @param refusal  the reason why this rank cannot continue, or "".
 /// @throws c10::Error on every rank if modules or options differ, if a
 ///   parameter is on a device that NCCL cannot use, or if a rank refuses.
 void verify_and_broadcast(c10d::Backend& group,
                           c10::Device device,
                           const WrappedModule& mine,
-                          const std::vector<TensorSpec>& options,
+                          const std::vector<std::string>& options,
                           bool copies,
                           const std::string& refusal = "");
 

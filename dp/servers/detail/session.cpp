@@ -14,9 +14,10 @@
 #include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
-#include "ddp/job/named_tensors.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/rendezvous.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 #include "dp/servers/detail/flat_tensors.h"
 #include "dp/servers/detail/shard_plan.h"
 
@@ -183,8 +184,11 @@ void equalize(const Route& route,
   auto state = ddp::detail::unique(module.named_parameters());
   const auto buffers = ddp::detail::unique(module.named_buffers());
   const auto group = connect_all(route, topology.rank, topology.world_size);
-  ddp::detail::verify_across_ranks(
-      *group, c10::kCPU, ddp::detail::describe_all(state, buffers));
+  ddp::detail::verify_across_ranks(*group,
+                                   c10::kCPU,
+                                   ddp::detail::describe_all(state, buffers),
+                                   "module",
+                                   "build it in the same way on every rank");
   state.insert(state.end(), buffers.begin(), buffers.end());
   take_from_rank_0(*group, ddp::detail::tensors_of(state));
   // Destroying the group early would break the broadcast of a slower rank.

@@ -180,8 +180,9 @@ TEST_CASE("a value that differs is found at the next comparison",
   CHECK(passes == std::vector<int>{6, 6, 6});
   for (const auto& error : errors) {
     CHECK_THAT(error,
-               Contains("parameter second has values with the digest") &&
-                   Contains("on rank 0, but") && Contains("on rank 2. "));
+               Contains("on ranks 0-1: parameter second of ") &&
+                   Contains("; on rank 2: parameter second of ") &&
+                   Contains("values with the digest"));
   }
 }
 
