@@ -74,20 +74,12 @@ void DesyncGuard::start(const GradientBucket& bucket) {
 }
 
 void DesyncGuard::compare(const GradientBucket& bucket) const {
-  auto& channel = options_.channel() ? *options_.channel() : *group_;
-  auto lines = describe_bucket(bucket, options_.values());
-  if (options_.channel()) {
-    lines.push_back(c10::str(group_->getSequenceNumberForGroup(),
-                             " collectives before the gradient of ",
-                             bucket.parameters.front().name));
-  }
   detail::verify_across_ranks(
-      channel,
-      detail::device_for(channel, bucket.payload.device()),
-      lines,
-      "parameters, buckets and collectives",
-      "the ranks have parted: start again from a checkpoint, and call "
-      "collectives of your own on all ranks alike");
+      *group_,
+      detail::device_for(*group_, bucket.payload.device()),
+      describe_bucket(bucket, options_.values()),
+      "parameters and buckets",
+      "the ranks have parted: start again from a checkpoint");
 }
 
 }  // namespace ddp

@@ -20,26 +20,14 @@ struct DesyncGuardOptions {
   /// Whether the values of the parameters are compared too: before a step they
   /// must be equal bit for bit on all ranks.
   TORCH_ARG(bool, values) = true;
-  /// A group of the same ranks that is used only for the comparison
-  /// (`ddp::new_group`). With a channel, the sequence numbers of the model's
-  /// group are compared too: the number of collectives that each rank has
-  /// started, over Gloo with the messages that the rank has sent and received,
-  /// which must then be as many on all ranks. Sums in shared memory do not
-  /// count. A comparison finds an additional collective on one rank before it
-  /// pairs with another one if no other collective of the group comes between,
-  /// so use `every(1)`. A rank that waits for that collective first does not
-  /// reach the comparison: the ranks then wait until a time-out.
-  TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, channel) = nullptr;
 };
 
 /// Compares, every few passes, the data that the ranks are about to combine:
 /// the plan of the buckets; name, shape, strides, dtype and requires_grad of
-/// each parameter; its values; the number of collectives so far. Each bucket is
-/// compared in its own `start`. If ranks differ, all ranks get the same error
-/// before the data of this bucket mix; earlier buckets of the pass may have
-/// been combined. The error
-/// lists the first difference by ranks: the properties of a parameter, those of
-/// the bucket, or the number of collectives.
+/// each parameter; its values. Each bucket is compared in its own `start`. If
+/// ranks differ, all ranks get the same error before the data of this bucket
+/// mix; earlier buckets of the pass may have been combined. The error lists the
+/// first difference by ranks: the properties of a parameter or of the bucket.
 ///
 /// A diagnostic tool: a comparison costs one all-gather of a digest per
 /// bucket and one pass over the parameters for their values, and the ranks wait
