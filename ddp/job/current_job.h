@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -37,6 +39,11 @@ c10::intrusive_ptr<c10d::Backend> sibling_group(const c10d::Backend& group,
 /// Returns whether this rank may share memory with others: false after
 /// ProcessGroupOptions::shared_memory(false) or with DDP_SHARED_MEMORY=0.
 bool wants_shared_memory();
+
+/// Returns when this process has called `init_process_group`, in nanoseconds
+/// since the epoch by the clock of files' times; std::nullopt without a job.
+/// All ranks of a job have called it before the call of one of them returns.
+std::optional<int64_t> job_began();
 
 /// Pure: the host whose route selects the network interface of a job's Gloo
 /// groups (`BackendSpec::reach`); empty if all ranks are on this machine.

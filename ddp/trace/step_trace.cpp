@@ -13,9 +13,9 @@
 
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
-#include "ddp/job/trace_file.h"
 #include "ddp/trace/detail/step_report.h"
 #include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/detail/trace_file.h"
 #include "ddp/trace/detail/wait_for_device.h"
 #include "ddp/trace/trace.h"
 

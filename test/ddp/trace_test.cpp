@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "ddp/exchanges/coded_exchange.h"
-#include "ddp/job/trace_file.h"
 #include "ddp/reducer.h"
 #include "ddp/trace/detail/step_report.h"
 #include "ddp/trace/detail/timeline.h"
+#include "ddp/trace/detail/trace_file.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
@@ -182,7 +183,7 @@ TEST_CASE("ranks append to one trace", "[trace]") {
   constexpr int kRanks = 4;
   const ddp::test::TemporaryFolder folder;
   const auto path = folder / "trace.json";
-  const ddp::detail::TraceFile file(path);
+  const ddp::detail::TraceFile file(path, 0);
   CHECK(ddp::test::read_file(path).empty());
   constexpr int64_t kNow = 1'795'654'705'123'456'789;
   std::vector<std::thread> ranks;
@@ -204,8 +205,10 @@ TEST_CASE("ranks append to one trace", "[trace]") {
     CHECK(static_cast<int64_t>(work["ts"].get<double>() * 1000 + 0.5) + base ==
           kNow - rank);
   }
-  // The next run empties the file.
-  const ddp::detail::TraceFile next(path);
+  // A rank that comes later keeps the file; the next run empties it.
+  const ddp::detail::TraceFile later(path, 0);
+  CHECK(json::parse(ddp::test::read_file(path)) == trace);
+  const ddp::detail::TraceFile next(path, std::numeric_limits<int64_t>::max());
   CHECK(ddp::test::read_file(path).empty());
   next.begin(kNow);
   CHECK(json::parse(ddp::test::read_file(path)).at("traceEvents").empty());
@@ -215,19 +218,19 @@ TEST_CASE("a trace replaces no other file", "[trace]") {
   const ddp::test::TemporaryFolder folder;
   const auto path = folder / "notes.json";
   std::ofstream(path) << "{\"displayTimeUnit\":\"ms\"}";
-  CHECK_THROWS_WITH(ddp::detail::TraceFile(path),
+  CHECK_THROWS_WITH(ddp::detail::TraceFile(path, 0),
                     Catch::Contains(path + ", which is something else"));
   CHECK(ddp::test::read_file(path) == "{\"displayTimeUnit\":\"ms\"}");
-  CHECK_THROWS_WITH(ddp::detail::TraceFile("/dev/null"),
+  CHECK_THROWS_WITH(ddp::detail::TraceFile("/dev/null", 0),
                     Catch::Contains("something else"));
-  CHECK_THROWS_WITH(ddp::detail::TraceFile(folder / "none/trace.json"),
+  CHECK_THROWS_WITH(ddp::detail::TraceFile(folder / "none/trace.json", 0),
                     Catch::Contains("No such file or directory"));
 }
 
 TEST_CASE("a trace without its end is not continued", "[trace]") {
   const ddp::test::TemporaryFolder folder;
   const auto path = folder / "trace.json";
-  const ddp::detail::TraceFile file(path);
+  const ddp::detail::TraceFile file(path, 0);
   file.begin(1'795'654'705'123'456'789);
   const auto text = ddp::test::read_file(path);
   std::ofstream(path) << text.substr(0, text.size() - 1);

@@ -12,9 +12,11 @@ namespace ddp::detail {
 class TraceFile {
  public:
   /// Creates an empty file, or empties the trace of an earlier run.
+  /// @param run_began  nanoseconds since the epoch; a trace that was last
+  ///   written before is of an earlier run.
   /// @throws c10::Error if `path` is something else, which stays as it is, or
   ///   if it cannot be written.
-  explicit TraceFile(std::string path);
+  TraceFile(std::string path, int64_t run_began);
 
   const std::string& path() const { return path_; }
 
@@ -33,9 +35,7 @@ class TraceFile {
   std::string path_;
 };
 
-/// Returns the file of DDP_TRACE, or null without one. The first call empties
-/// the trace of an earlier run. No rank may append to the file before all ranks
-/// have made this call, so `init_process_group` makes it before the ranks meet.
+/// Returns the file of DDP_TRACE, or null without one.
 const TraceFile* trace_file();
 
 }  // namespace ddp::detail

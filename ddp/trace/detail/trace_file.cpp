@@ -1,4 +1,4 @@
-#include "ddp/job/trace_file.h"
+#include "ddp/trace/detail/trace_file.h"
 
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <system_error>
 
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include "ddp/base/file_descriptor.h"
+#include "ddp/job/current_job.h"
 
 namespace ddp::detail {
 namespace {
@@ -42,6 +44,12 @@ class LockedFile {
   }
 
   size_t size() const { return static_cast<size_t>(status().st_size); }
+
+  /// Returns when the file was last written, in nanoseconds since the epoch.
+  int64_t time() const {
+    const auto written = status().st_mtim;
+    return written.tv_sec * kTraceSecond + written.tv_nsec;
+  }
 
   void clear() const { check(::ftruncate(fd_.get(), 0), "ftruncate"); }
 
@@ -106,11 +114,14 @@ class LockedFile {
 
 }  // namespace
 
-TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
+TraceFile::TraceFile(std::string path, int64_t run_began)
+    : path_(std::move(path)) {
   const LockedFile file(path_, O_RDWR | O_CREAT);
   if (file.size() > 0) {
     file.origin();
-    file.clear();
+    if (file.time() < run_began) {
+      file.clear();
+    }
   }
 }
 
@@ -147,7 +158,7 @@ const TraceFile* trace_file() {
       return nullptr;
     }
     try {
-      return new TraceFile(path);
+      return new TraceFile(path, job_began().value_or(c10::getTime()));
     } catch (const c10::Error& error) {
       TORCH_WARN(error.what_without_backtrace(), "; there will be no trace");
       return nullptr;
