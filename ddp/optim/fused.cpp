@@ -1,6 +1,7 @@
 #include "ddp/optim/fused.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -19,9 +20,6 @@
 namespace ddp {
 namespace {
 
-using detail::FusedBatch;
-using detail::FusedBatches;
-using detail::has_same_layout;
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
 using torch::optim::AdamWOptions;
@@ -31,6 +29,62 @@ using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
 constexpr int64_t kFirstStep = 1;  // number of a first step
+
+/// Parameters that one call of a fused kernel steps, with their gradients and
+/// states.
+struct Batch {
+  c10::Device device;
+  c10::ScalarType dtype;
+  int64_t step;  ///< number of this step for all of them
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> grads;
+  std::array<std::vector<at::Tensor>, 3> states;
+};
+
+/// Returns the batch for `param`; in a step most parameters share one batch.
+Batch& batch_of(std::vector<Batch>& batches,
+                const at::Tensor& param,
+                int64_t step) {
+  const auto found =
+      std::find_if(batches.begin(), batches.end(), [&](const auto& batch) {
+        return batch.step == step && batch.dtype == param.scalar_type() &&
+               batch.device == param.device();
+      });
+  if (found != batches.end()) {
+    return *found;
+  }
+  batches.push_back({param.device(), param.scalar_type(), step, {}, {}, {}});
+  return batches.back();
+}
+
+/// Returns true if a fused kernel supports the parameter's dtype and device. On
+/// the CPU half types use LibTorch's operators: the fused SGD kernel leaves
+/// half parameters unchanged.
+bool has_kernel(const at::Tensor& param) {
+  const auto dtype = param.scalar_type();
+  const bool is_wide = dtype == c10::kFloat || dtype == c10::kDouble;
+  const bool is_half = dtype == c10::kHalf || dtype == c10::kBFloat16;
+  return (param.is_cpu() && is_wide) ||
+         (param.is_cuda() && (is_wide || is_half));
+}
+
+/// Returns true if `other` (a gradient, a state) has the parameter's device and
+/// dtype, and the same memory order of elements.
+bool has_same_layout(const at::Tensor& other, const at::Tensor& param) {
+  return other.defined() && other.layout() == c10::kStrided &&
+         other.scalar_type() == param.scalar_type() &&
+         other.device() == param.device() &&
+         other.sizes().equals(param.sizes()) &&
+         ((other.is_contiguous() && param.is_contiguous()) ||
+          other.strides().equals(param.strides()));
+}
+
+/// Returns true if the fused kernels support this parameter with this gradient.
+/// The kernels walk through the memory of both and ignore the strides.
+bool is_fusible(const at::Tensor& param, const at::Tensor& grad) {
+  return has_kernel(param) && param.layout() == c10::kStrided &&
+         param.is_non_overlapping_and_dense() && has_same_layout(grad, param);
+}
 
 /// Returns the parameter's state, or null if there is none yet.
 template <class State>
@@ -44,11 +98,11 @@ State* find_state(Optimizer& optimizer, const at::Tensor& param) {
 /// Adds a parameter to its batch and, for Adam, increments the step in its
 /// state. Returns false if the kernel does not support the layout of its state.
 bool add_to_batch(Optimizer& optimizer,
-                  FusedBatches& batches,
+                  std::vector<Batch>& batches,
                   const SGDOptions& options,
                   const at::Tensor& param) {
   if (options.momentum() == 0) {
-    batches.of(param, kFirstStep).params.push_back(param);
+    batch_of(batches, param, kFirstStep).params.push_back(param);
     return true;
   }
   auto* state = find_state<SGDParamState>(optimizer, param);
@@ -56,7 +110,7 @@ bool add_to_batch(Optimizer& optimizer,
     return false;
   }
   auto& batch =
-      batches.of(param, state == nullptr ? kFirstStep : kFirstStep + 1);
+      batch_of(batches, param, state == nullptr ? kFirstStep : kFirstStep + 1);
   if (state == nullptr) {
     auto made = std::make_unique<SGDParamState>();
     made->momentum_buffer(at::empty_like(param));  // filled by the first step
@@ -68,7 +122,7 @@ bool add_to_batch(Optimizer& optimizer,
   return true;
 }
 
-void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
+void call_kernel(const Batch& batch, const SGDOptions& options) {
   at::_fused_sgd_(
       batch.params,
       batch.grads,
@@ -84,7 +138,7 @@ void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
 
 template <class State, class Options>
 bool add_adam(Optimizer& optimizer,
-              FusedBatches& batches,
+              std::vector<Batch>& batches,
               const Options& options,
               const at::Tensor& param) {
   auto* state = find_state<State>(optimizer, param);
@@ -104,7 +158,7 @@ bool add_adam(Optimizer& optimizer,
     return false;
   }
   state->step(state->step() + 1);
-  auto& batch = batches.of(param, state->step());
+  auto& batch = batch_of(batches, param, state->step());
   batch.params.push_back(param);
   batch.states[0].push_back(state->exp_avg());
   batch.states[1].push_back(state->exp_avg_sq());
@@ -115,14 +169,14 @@ bool add_adam(Optimizer& optimizer,
 }
 
 bool add_to_batch(Optimizer& optimizer,
-                  FusedBatches& batches,
+                  std::vector<Batch>& batches,
                   const AdamOptions& options,
                   const at::Tensor& param) {
   return add_adam<AdamParamState>(optimizer, batches, options, param);
 }
 
 bool add_to_batch(Optimizer& optimizer,
-                  FusedBatches& batches,
+                  std::vector<Batch>& batches,
                   const AdamWOptions& options,
                   const at::Tensor& param) {
   return add_adam<AdamWParamState>(optimizer, batches, options, param);
@@ -132,7 +186,7 @@ bool add_to_batch(Optimizer& optimizer,
 /// parameters of a batch have the same step.
 template <class Kernel, class Options>
 void call_adam(const Kernel& kernel,
-               const FusedBatch& batch,
+               const Batch& batch,
                const Options& options) {
   const auto step =
       at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
@@ -152,13 +206,13 @@ void call_adam(const Kernel& kernel,
          /*maximize=*/false);
 }
 
-void call_kernel(const FusedBatch& batch, const AdamOptions& options) {
+void call_kernel(const Batch& batch, const AdamOptions& options) {
   call_adam([](const auto&... inputs) { at::_fused_adam_(inputs...); },
             batch,
             options);
 }
 
-void call_kernel(const FusedBatch& batch, const AdamWOptions& options) {
+void call_kernel(const Batch& batch, const AdamWOptions& options) {
   call_adam([](const auto&... inputs) { at::_fused_adamw_(inputs...); },
             batch,
             options);
@@ -197,9 +251,8 @@ void with_parameters(Optimizer& optimizer,
 /// Steps the parameters that the kernels support, and returns the others. One
 /// kernel would make all steps of a repeated parameter at the same time.
 template <class Options>
-GroupParameters step_fused(Optimizer& optimizer, FusedBatches& batches) {
+GroupParameters step_fused(Optimizer& optimizer) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const auto guard = c10::make_scope_exit([&] { batches.clear(); });
   auto& groups = optimizer.param_groups();
   GroupParameters rest(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -209,12 +262,13 @@ GroupParameters step_fused(Optimizer& optimizer, FusedBatches& batches) {
       rest[g] = params;
       continue;
     }
+    std::vector<Batch> batches;
     for (const auto& param : params) {
       const at::Tensor& grad = param.grad();
       if (!grad.defined()) {
         continue;
       }
-      if (!detail::is_fusible(param, grad) ||
+      if (!is_fusible(param, grad) ||
           !add_to_batch(optimizer, batches, options, param)) {
         rest[g].push_back(param);
       }
@@ -227,7 +281,6 @@ GroupParameters step_fused(Optimizer& optimizer, FusedBatches& batches) {
       const c10::OptionalDeviceGuard device(batch.device);
       call_kernel(batch, options);
     }
-    batches.clear();
   }
   return rest;
 }
@@ -236,7 +289,6 @@ GroupParameters step_fused(Optimizer& optimizer, FusedBatches& batches) {
 /// remaining parameters with LibTorch's optimizer.
 template <class Options, class StepRest>
 at::Tensor fused_step(Optimizer& optimizer,
-                      FusedBatches& batches,
                       const Optimizer::LossClosure& closure,
                       const StepRest& step_rest) {
   at::Tensor loss;
@@ -245,7 +297,7 @@ at::Tensor fused_step(Optimizer& optimizer,
     loss = closure();
   }
   const c10::NoGradGuard no_grad;
-  auto rest = step_fused<Options>(optimizer, batches);
+  auto rest = step_fused<Options>(optimizer);
   if (std::any_of(rest.begin(), rest.end(), [](const auto& group) {
         return !group.empty();
       })) {
@@ -257,18 +309,15 @@ at::Tensor fused_step(Optimizer& optimizer,
 }  // namespace
 
 torch::Tensor FusedSGD::step(LossClosure closure) {
-  return fused_step<SGDOptions>(
-      *this, batches_, closure, [this] { SGD::step(); });
+  return fused_step<SGDOptions>(*this, closure, [this] { SGD::step(); });
 }
 
 torch::Tensor FusedAdam::step(LossClosure closure) {
-  return fused_step<AdamOptions>(
-      *this, batches_, closure, [this] { Adam::step(); });
+  return fused_step<AdamOptions>(*this, closure, [this] { Adam::step(); });
 }
 
 torch::Tensor FusedAdamW::step(LossClosure closure) {
-  return fused_step<AdamWOptions>(
-      *this, batches_, closure, [this] { AdamW::step(); });
+  return fused_step<AdamWOptions>(*this, closure, [this] { AdamW::step(); });
 }
 
 }  // namespace ddp

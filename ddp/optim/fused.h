@@ -4,8 +4,6 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "ddp/optim/detail/fused_batches.h"
-
 namespace ddp {
 
 /// torch::optim::SGD, Adam and AdamW with a faster step: one call of LibTorch's
@@ -54,9 +52,6 @@ class FusedSGD : public torch::optim::SGD {
   /// @param closure  if given, called first, with gradient recording enabled.
   /// @returns the closure's loss; undefined without a closure.
   torch::Tensor step(LossClosure closure = nullptr) override;
-
- private:
-  detail::FusedBatches batches_;
 };
 
 /// Fused Adam; see `FusedSGD`.
@@ -65,9 +60,6 @@ class FusedAdam : public torch::optim::Adam {
   using Adam::Adam;
   /// As `FusedSGD::step`.
   torch::Tensor step(LossClosure closure = nullptr) override;
-
- private:
-  detail::FusedBatches batches_;
 };
 
 /// Fused AdamW; see `FusedSGD`.
@@ -76,9 +68,6 @@ class FusedAdamW : public torch::optim::AdamW {
   using AdamW::AdamW;
   /// As `FusedSGD::step`.
   torch::Tensor step(LossClosure closure = nullptr) override;
-
- private:
-  detail::FusedBatches batches_;
 };
 
 }  // namespace ddp
