@@ -10,16 +10,9 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/coded_exchange.h"
-#include "ddp/exchanges/desync_guard.h"
-#include "ddp/exchanges/hook_exchange.h"
-#include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "test/support/catch.h"
+#include "test/support/exchange_ways.h"
 #include "test/support/fake_devices.h"
 #include "test/support/local_ranks.h"
 
@@ -164,68 +157,10 @@ TEST_CASE("a module on two devices trains as on one") {
   });
 }
 
-struct Way {
-  const char* name;
-  std::function<std::shared_ptr<Exchange>(const Group&)> make;
-  double factor = 1.5;  // mean of the ranks' factors rank + 1
-};
-
-const std::vector<Way>& ways() {
-  static const std::vector<Way> all{
-      {"AllReduce",
-       [](const Group& group) { return std::make_shared<AllReduce>(group); }},
-      {"CastExchange",
-       [](const Group& group) {
-         return std::make_shared<CastExchange>(group, torch::kBFloat16);
-       }},
-      {"CheckFinite",
-       [](const Group& group) { return std::make_shared<CheckFinite>(group); }},
-      {"CodedExchange, narrow",
-       [](const Group& group) {
-         return std::make_shared<CodedExchange>(
-             group, std::make_shared<NarrowCode>(torch::kBFloat16));
-       }},
-      {"CodedExchange, quantized",
-       [](const Group& group) {
-         return std::make_shared<CodedExchange>(
-             group, std::make_shared<QuantizedCode>(4));
-       }},
-      {"DesyncGuard",
-       [](const Group& group) {
-         return std::make_shared<DesyncGuard>(group,
-                                              DesyncGuardOptions().every(1));
-       }},
-      {"HookExchange",
-       [](const Group& group) {
-         return std::make_shared<HookExchange>(
-             [group](const GradientBucket& bucket) {
-               std::vector<torch::Tensor> tensors{bucket.payload.div_(2)};
-               return group->allreduce(tensors);
-             });
-       }},
-      {"PowerSGD",
-       [](const Group& group) { return std::make_shared<PowerSGD>(group); }},
-      {"SwitchExchange",
-       [](const Group& group) {
-         return std::make_shared<SwitchExchange>(
-             std::make_shared<AllReduce>(group),
-             1,
-             std::make_shared<CastExchange>(group, torch::kBFloat16));
-       }},
-      {"WeightedMean",
-       [](const Group& group) {
-         auto mean = std::make_shared<WeightedMean>(group);
-         mean->set_weight(group->getRank() + 1);
-         return mean;
-       },
-       5.0 / 3},
-  };
-  return all;
-}
-
 // The input has one row, so that gradients of matrices have rank one.
 TEST_CASE("an exchange brings gradients of two devices to where they belong") {
-  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  const auto& ways = test::exchange_ways();
+  const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   run_ranks(2, [&](const Group& real) {
     const auto group = c10::make_intrusive<FakeDeviceBackend>(real);

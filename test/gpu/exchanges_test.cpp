@@ -11,19 +11,14 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
-#include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/switch_exchange.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reducer.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
+#include "test/support/exchange_ways.h"
 
 // Tests exchanges over NCCL whose buckets are filled on several streams, none
 // of which is the caller's stream, and each of which continues with other work
@@ -38,7 +33,6 @@ using test::has_gpus;
 using test::NcclRank;
 using test::run_nccl_ranks;
 using torch::Tensor;
-using Make = std::function<std::shared_ptr<Exchange>(const NcclRank&)>;
 using Options = DistributedDataParallelOptions;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -174,106 +168,16 @@ void expect_all_close(const NcclRank& rank,
   }
 }
 
-struct Way {
-  const char* name;
-  Make make;
-  double factor;  // expected factor of the result if rank r contributes r + 1
-};
-
-std::shared_ptr<WeightedMean> weighted(const NcclRank& rank) {
-  auto mean = std::make_shared<WeightedMean>(rank.group);
-  mean->set_weight(rank.rank + 1);
-  return mean;
-}
-
-std::shared_ptr<Exchange> coded(const NcclRank& rank, bool is_narrow) {
-  if (is_narrow) {
-    return std::make_shared<CodedExchange>(
-        rank.group, std::make_shared<NarrowCode>(torch::kBFloat16));
-  }
-  return std::make_shared<CodedExchange>(rank.group,
-                                         std::make_shared<QuantizedCode>(4));
-}
-
-const std::vector<Way>& ways() {
-  static const std::vector<Way> all{
-      {"AllReduce",
-       [](const NcclRank& rank) {
-         return std::make_shared<AllReduce>(rank.group);
-       },
-       1.5},
-      {"AllReduce that divides twice",
-       [](const NcclRank& rank) {
-         return std::make_shared<AllReduce>(rank.group,
-                                            AllReduceOptions().predivide(4));
-       },
-       1.5},
-      {"CastExchange",
-       [](const NcclRank& rank) {
-         return std::make_shared<CastExchange>(rank.group, torch::kBFloat16);
-       },
-       1.5},
-      {"CheckFinite",
-       [](const NcclRank& rank) {
-         return std::make_shared<CheckFinite>(rank.group);
-       },
-       1.5},
-      {"CodedExchange, narrow",
-       [](const NcclRank& rank) { return coded(rank, /*is_narrow=*/true); },
-       1.5},
-      {"CodedExchange, quantized",
-       [](const NcclRank& rank) { return coded(rank, /*is_narrow=*/false); },
-       1.5},
-      {"DesyncGuard",
-       [](const NcclRank& rank) {
-         return std::make_shared<DesyncGuard>(rank.group,
-                                              DesyncGuardOptions().every(1));
-       },
-       1.5},
-      {"HookExchange with a tensor of its own",
-       [](const NcclRank& rank) {
-         return std::make_shared<HookExchange>(
-             [group = rank.group](const GradientBucket& bucket) {
-               std::vector<at::Tensor> own{bucket.payload / group->getSize()};
-               group->allreduce(own)->wait();
-               return own[0];
-             });
-       },
-       1.5},
-      {"PowerSGD",
-       [](const NcclRank& rank) {
-         return std::make_shared<PowerSGD>(rank.group);
-       },
-       1.5},
-      {"SwitchExchange",
-       [](const NcclRank& rank) {
-         return std::make_shared<SwitchExchange>(
-             std::make_shared<AllReduce>(rank.group), 2, coded(rank, true));
-       },
-       1.5},
-      {"WeightedMean", weighted, 5.0 / 3},
-      {"WeightedMean over CastExchange",
-       [](const NcclRank& rank) {
-         auto mean = std::make_shared<WeightedMean>(
-             std::make_shared<CastExchange>(rank.group, torch::kBFloat16),
-             rank.group);
-         mean->set_weight(rank.rank + 1);
-         return mean;
-       },
-       5.0 / 3},
-  };
-  return all;
-}
-
 TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   if (!has_gpus(2)) {
     return;
   }
-  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  const auto& ways = test::exchange_ways();
+  const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, way.make(rank));
+    Streams streams(rank, way.make(rank.group));
     for (int step = 1; step <= 4; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));
       expect_all_close(rank,
@@ -289,11 +193,12 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
   if (!has_gpus(2)) {
     return;
   }
-  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  const auto& ways = test::exchange_ways();
+  const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, way.make(rank));
+    Streams streams(rank, way.make(rank.group));
     // From the second pass on, each bucket starts on its own stream.
     for (int step = 1; step <= 2; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));
@@ -325,7 +230,8 @@ TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
     const auto a = torch::ones({97}, options).requires_grad_();
     Reducer reducer({{"a", a}},
                     rank.group,
-                    Options().exchange(coded(rank, /*is_narrow=*/false)));
+                    Options().exchange(
+                        test::coded_exchange(rank.group, /*is_narrow=*/false)));
     first.clear();
     for (int pass = 1; pass <= 4; ++pass) {
       a.mutable_grad() = Tensor();
@@ -450,7 +356,7 @@ TEST_CASE("DesyncGuard finds on a GPU what a rank alone has changed", "[gpu]") {
   });
   for (const auto& error : errors) {
     CHECK_THAT(error,
-               Catch::Contains("the same gradients") &&
+               Catch::Contains("the same parameters and buckets") &&
                    Catch::Contains("w" + std::to_string(bad)));
   }
 }
