@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kGoPatience{1'000};
 /// NCCL's work that lasts longer counts as work in progress.
 constexpr std::chrono::milliseconds kIdlePatience{1'000};
 constexpr std::chrono::milliseconds kAbortPatience{10'000};
+constexpr std::chrono::milliseconds kReleasePause{10};
 
 using Shared = c10::intrusive_ptr<c10d::Backend>;
 
@@ -29,12 +30,12 @@ using Shared = c10::intrusive_ptr<c10d::Backend>;
 /// thread that may sleep for the time-out of a collective; an NCCL abort may
 /// take as long.
 void use_on_thread(Shared backend,
-                   const std::function<void(c10d::Backend&)>& use,
+                   const std::function<void(const Shared&)>& use,
                    std::chrono::milliseconds patience) {
   const auto held = std::make_shared<Shared>(std::move(backend));
   const auto task = [held, use] {
     const auto own = std::move(*held);
-    use(*own);
+    use(own);
   };
   BackgroundTask elsewhere;
   try {
@@ -48,12 +49,21 @@ void use_on_thread(Shared backend,
 
 void abort_on_thread(Shared backend, std::chrono::milliseconds patience) {
   use_on_thread(
-      std::move(backend), [](auto& one) { one.abort(); }, patience);
+      std::move(backend), [](const auto& one) { one->abort(); }, patience);
 }
 
-void release_on_thread(Shared backend) {
+/// Destroys the backend once a thread that aborts it has ended.
+void release_on_thread(Shared backend, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   use_on_thread(
-      std::move(backend), [](auto&) {}, kGoPatience);
+      std::move(backend),
+      [deadline](const auto& one) {
+        while (one.use_count() > 1 &&
+               std::chrono::steady_clock::now() < deadline) {
+          std::this_thread::sleep_for(kReleasePause);
+        }
+      },
+      patience);
 }
 
 }  // namespace
@@ -395,7 +405,10 @@ void MonitoredBackend::close(End end) noexcept {
   } catch (const std::exception& error) {
     TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
   }
-  release_on_thread(std::move(backend));
+  // An NCCL backend that is destroyed while the process exits ends the process
+  // by SIGABRT.
+  release_on_thread(std::move(backend),
+                    name_ == "nccl" ? kAbortPatience : kGoPatience);
 }
 
 void MonitoredBackend::setTimeout(std::chrono::milliseconds timeout) {

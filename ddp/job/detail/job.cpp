@@ -112,10 +112,10 @@ std::string leave_with_others(Job& job) {
               job.channel->dead_wait_error();
     // Another rank may wait for work of a group that this rank aborts.
     leave_with_error(job, problem);
-  } else if (!job.record->is_told()) {
-    problem = problem_of_groups(job);
+  } else {
+    problem = job.record->is_told() ? "" : problem_of_groups(job);
+    close_groups(job, all_are_here);
   }
-  close_groups(job, all_are_here);
   job.world.reset();
   job.store.reset();
   if (job.channel && all_are_here) {
