@@ -3,8 +3,8 @@
 Runs one process over a backend without peers, with 500 x Linear(16), so the
 count contains the reducer's own work and no communication. The plain module is
 subtracted. Autograd creates its 1,000 gradient accumulators anew in every
-step, while a reducer keeps them; this saving is part of the result. --before
-names the programs of another build, which are counted, too.
+step, except with c10d::Reducer, which keeps them; this saving is part of its
+result. --before names the programs of another build, which are counted, too.
 """
 
 import argparse
