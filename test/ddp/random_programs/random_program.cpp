@@ -218,11 +218,12 @@ class ProgramGenerator {
   }
 
   /// Not with a sharded optimizer: its step would give all ranks the result of
-  /// one rank for parameters that no rank averages. Dense gradients of rows
-  /// only without momentum: LibTorch's sparse momentum accepts no dense
-  /// gradient.
+  /// one rank for parameters that no rank averages. Not in a narrow dtype: the
+  /// sum with the gradients of three forwards may exceed its exact integers.
+  /// Dense gradients of rows only without momentum: LibTorch's sparse momentum
+  /// accepts no dense gradient.
   void preset() {
-    if (program_.is_sharded()) {
+    if (program_.is_sharded() || program_.travels_narrow()) {
       return;
     }
     auto& act = add(Kind::preset);
