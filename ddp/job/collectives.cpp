@@ -65,8 +65,8 @@ bool gloo_combines(c10::ScalarType dtype, Reduction reduction) {
 
 constexpr const char* kUndefined = "an undefined tensor";
 
-/// Returns what the other ranks must know of a tensor, the number of its dtype
-/// and its sizes, or what it is instead of a dense tensor.
+/// Describes this rank's tensor to the other ranks: the number of its dtype and
+/// its sizes, or the reason why it is no dense tensor.
 std::string header_of(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return kUndefined;

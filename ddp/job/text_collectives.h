@@ -21,7 +21,7 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
 /// of a module. Exchanges only a SHA-1 digest if all ranks agree. Collective.
 ///
 /// @param device  as in `all_gather_text`.
-/// @param what  what the lines describe, for the error.
+/// @param what  subject of the lines, for the error: "module".
 /// @param advice  what the user can do, for the error.
 /// @param problem  the reason why this rank cannot continue, or "".
 /// @throws c10::Error, the same on every rank, if a rank has a problem; else

@@ -13,8 +13,8 @@ std::string rank_list(std::vector<int> ranks);
 /// that several ranks have appears once. Empty texts are left out.
 std::string texts_by_rank(const std::vector<std::string>& texts);
 
-/// Lists names by rankas `texts_by_rank`: " on ranks 0, 2: a, b; on rank 3:
-/// c;". Of a long list, the text has the first 12 names and the number of
+/// Lists names by rank as `texts_by_rank` does: " on ranks 0, 2: a, b; on rank
+/// 3: c;". Of a long list, the text has the first 12 names and the number of
 /// further names.
 ///
 /// @param lists  one text per rank, with names separated by ", "; empty texts

@@ -10,10 +10,10 @@
 
 namespace ddp::detail {
 
-/// Forwards collectives and messages to another backend: all that a program can
-/// call, except the ones of lists that only PyTorch's compiler calls, and
-/// `allreduce_sparse`, whose work `allreduce` does. Base class of backends that
-/// count, reorder or change some of them.
+/// Forwards collectives and messages to another backend. `allreduce_sparse`,
+/// `allgather_coalesced`, `allgather_into_tensor_coalesced` and
+/// `reduce_scatter_tensor_coalesced` are not forwarded and throw c10::Error.
+/// Base class of backends that count, reorder or change some of the calls.
 ///
 /// Example:
 /// @code
