@@ -60,26 +60,9 @@ std::string describe(const at::Tensor& tensor) {
              : "an undefined tensor";
 }
 
-/// Gradients of one device and dtype, which LibTorch unscales in one call.
-using AlikeGradients = std::vector<at::Tensor>;
-
-void add_gradient(std::vector<AlikeGradients>& lists,
-                  const at::Tensor& values) {
-  const auto is_alike = [&](const AlikeGradients& list) {
-    return list.front().device() == values.device() &&
-           list.front().scalar_type() == values.scalar_type();
-  };
-  const auto found = std::find_if(lists.begin(), lists.end(), is_alike);
-  if (found == lists.end()) {
-    lists.push_back({values});
-  } else {
-    found->push_back(values);
-  }
-}
-
-std::vector<AlikeGradients> gradients_of(
-    const torch::optim::Optimizer& optimizer) {
-  std::vector<AlikeGradients> lists;
+/// Returns the dense gradients, and the values of the sparse ones.
+std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> gradients;
   // LibTorch's Module::parameters() lists a tied parameter several times.
   std::unordered_set<const c10::TensorImpl*> seen;
   size_t group = 0;
@@ -96,11 +79,11 @@ std::vector<AlikeGradients> gradients_of(
                   group,
                   " has one of float16; keep parameters in float and let an "
                   "AutocastGuard choose where to compute in float16");
-      add_gradient(lists, grad.is_sparse() ? grad._values() : grad);
+      gradients.push_back(grad.is_sparse() ? grad._values() : grad);
     }
     ++group;
   }
-  return lists;
+  return gradients;
 }
 
 /// Copies to another device. A copy to the host blocks: otherwise the host
@@ -122,7 +105,8 @@ at::Tensor unscale_gradients(const torch::optim::Optimizer& optimizer,
                              const at::Tensor& factor) {
   const c10::NoGradGuard no_grad;
   at::Tensor found_inf;
-  for (const auto& gradients : gradients_of(optimizer)) {
+  for (const auto& gradients :
+       detail::by_dtype_and_device(gradients_of(optimizer))) {
     const auto device = gradients.front().device();
     auto found_here = at::zeros({}, factor.options().device(device));
     at::_amp_foreach_non_finite_check_and_unscale_(

@@ -94,8 +94,8 @@ void number_devices(std::vector<std::string>& lines,
   }
 }
 
-std::vector<std::vector<at::Tensor>> messages_of(
-    const std::vector<at::Tensor>& tensors, int64_t message_bytes) {
+std::vector<std::vector<at::Tensor>> by_dtype_and_device(
+    const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<at::Tensor>> groups;
   for (const auto& tensor : tensors) {
     const auto fits = [&](const auto& group) {
@@ -105,8 +105,13 @@ std::vector<std::vector<at::Tensor>> messages_of(
     const auto group = std::find_if(groups.begin(), groups.end(), fits);
     (group == groups.end() ? groups.emplace_back() : *group).push_back(tensor);
   }
+  return groups;
+}
+
+std::vector<std::vector<at::Tensor>> messages_of(
+    const std::vector<at::Tensor>& tensors, int64_t message_bytes) {
   std::vector<std::vector<at::Tensor>> messages;
-  for (const auto& group : groups) {
+  for (const auto& group : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(group, message_bytes, false)) {
       messages.push_back(std::move(chunk.tensors));

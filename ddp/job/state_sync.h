@@ -45,6 +45,11 @@ void number_devices(std::vector<std::string>& lines,
                     const std::vector<at::Tensor>& tensors,
                     const std::optional<c10::Device>& own = std::nullopt);
 
+/// Pure: groups tensors of one dtype and device, in the order of the first one
+/// of each group.
+std::vector<std::vector<at::Tensor>> by_dtype_and_device(
+    const std::vector<at::Tensor>& tensors);
+
 /// Pure: groups the tensors into messages of one dtype and device each. The
 /// messages of different ranks correspond, although device indices may differ
 /// between ranks.
