@@ -18,7 +18,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
-#include "ddp/reduce/detail/end_of_pass.h"
+#include "ddp/reduce/detail/autograd_hooks.h"
 #include "ddp/reduce/detail/reducer_impl.h"
 #include "ddp/tensors/streams.h"
 
