@@ -184,26 +184,30 @@ ControlChannel::Line* ControlChannel::host_line() {
   return has_one ? &lines_.begin()->second : nullptr;
 }
 
-void ControlChannel::report_failure(const std::string& text) {
+void ControlChannel::report_failure(const std::string& text) noexcept {
   if (::getpid() != process_) {
     return;
   }
-  const auto lock = lock_within_a_second(mutex_);
-  if (!lock) {
-    return;  // a thread that has ended holds the mutex
+  try {
+    const auto lock = lock_within_a_second(mutex_);
+    if (!lock) {
+      return;  // a thread that has ended holds the mutex
+    }
+    const auto passes = std::to_string(state_->passes());
+    if (rank_ > 0) {
+      send_all({kFailed, passes, shortened(text)});
+    } else {
+      own_failure_ = {kGone,
+                      std::to_string(static_cast<int>(Departure::How::threw)),
+                      member_ranges({0}),
+                      passes,
+                      shortened(text)};
+      send_all(own_failure_);
+    }
+    flush_all(kFlushPatience);
+  } catch (...) {
+    // Out of memory: the process ends without a report.
   }
-  const auto passes = std::to_string(state_->passes());
-  if (rank_ > 0) {
-    send_all({kFailed, passes, shortened(text)});
-  } else {
-    own_failure_ = {kGone,
-                    std::to_string(static_cast<int>(Departure::How::threw)),
-                    member_ranges({0}),
-                    passes,
-                    shortened(text)};
-    send_all(own_failure_);
-  }
-  flush_all(kFlushPatience);
 }
 
 void ControlChannel::report_lost(int rank) {

@@ -90,7 +90,7 @@ class ControlChannel {
 
   /// Reports to the other ranks that an exception ends this rank. Does nothing
   /// in a forked child.
-  void report_failure(const std::string& text);
+  void report_failure(const std::string& text) noexcept;
 
   /// Reports to rank 0 that `rank` does not take part any more, though its
   /// process may still run: `leave` does not wait for it.

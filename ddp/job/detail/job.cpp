@@ -87,8 +87,8 @@ std::string problem_of_groups(const Job& job) {
 
 /// Closes the groups of a rank that leaves because of `problem`.
 void leave_with_error(const Job& job, const std::string& problem) {
-  announce_fatal_error(job, problem);
   if (job.channel) {
+    job.channel->report_failure(problem);
     // The other ranks complete what this rank has done its part of.
     std::this_thread::sleep_for(kSendPatience);
   }
@@ -181,18 +181,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
     job.groups.add(group);
     return group;
   } catch (...) {
-    announce_fatal_error(job, text_of(std::current_exception()));
-    throw;
-  }
-}
-
-void announce_fatal_error(const Job& job, const std::string& text) noexcept {
-  try {
     if (job.channel) {
-      job.channel->report_failure(text);
+      job.channel->report_failure(text_of(std::current_exception()));
     }
-  } catch (...) {
-    // Out of memory: the process ends without a report.
+    throw;
   }
 }
 
