@@ -23,18 +23,18 @@ struct BackendSpec {
   /// Time limit for connecting the ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// Called while the ranks connect. May be null.
-  VainCheck in_vain;
+  PeerFailure peer_failure;
   /// Host whose route selects the network interface that Gloo listens on; empty
   /// if all ranks are on this machine.
-  std::string reach;
+  std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
 };
 
 /// Creates a Gloo backend. It listens on GLOO_SOCKET_IFNAME if this variable is
-/// set, else on the local address of the route to `spec.reach`. Its `abort`
-/// ends blocked collectives and closes the connections.
-/// @throws c10::Error if `spec.in_vain` gives a reason. Gloo cannot be
+/// set, else on the local address of the route to `spec.interface_hint`. Its
+/// `abort` ends blocked collectives and closes the connections.
+/// @throws c10::Error if `spec.peer_failure` gives a reason. Gloo cannot be
 ///   cancelled then: the thread that waits for it is abandoned and ends at
 ///   Gloo's time-out.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
@@ -48,7 +48,7 @@ struct GpuConnection {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::Device device;
   std::chrono::milliseconds timeout;
-  VainCheck in_vain;  ///< see `BackendSpec::in_vain`
+  PeerFailure peer_failure;  ///< see `BackendSpec::peer_failure`
 };
 
 /// Connects the GPU. Collective: all ranks connect their devices in the same
@@ -64,8 +64,8 @@ void connect_gpu(const GpuConnection& wanted);
 /// is then dumped after a time-out only with TORCH_NCCL_DUMP_ON_TIMEOUT=1.
 /// @throws c10::Error if this LibTorch was built without CUDA or with another
 ///   NCCL version than ddp, if the ranks have not connected in time, or if
-///   `spec.in_vain` gives a reason. NCCL cannot be cancelled then: the thread
-///   that waits for it is abandoned.
+///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
+///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 
 /// Number of GPUs that NCCL could use here; 0 if LibTorch was built without

@@ -25,7 +25,7 @@ std::string dtypes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<NamedParameter> unique(
+std::vector<NamedParameter> distinct_tensors(
     const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const std::set<std::string>& ignored) {
   std::set<const c10::TensorImpl*> seen;

@@ -18,7 +18,7 @@ namespace ddp::detail {
 /// Returns the defined tensors without the ignored names. A tensor with several
 /// names (shared weights) appears once, with its first name that is not
 /// ignored.
-std::vector<NamedParameter> unique(
+std::vector<NamedParameter> distinct_tensors(
     const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const std::set<std::string>& ignored = {});
 

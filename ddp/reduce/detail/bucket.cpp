@@ -228,7 +228,7 @@ class DeviceBucket : public DenseBucket {
     }
     if (has_several_) {
       // The last references may be gone now, while their streams continue.
-      std::for_each(grads.begin(), grads.end(), keep_until_read);
+      std::for_each(grads.begin(), grads.end(), record_stream);
     }
     clear_padding();
     payload().mul_(scaled.factor());
@@ -368,7 +368,7 @@ void DenseBucket::clear_padding() {
 void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
   const c10::NoGradGuard no_grad;
   slot.content.copy_(content);
-  keep_until_read(content);  // of a bucket that another stream has allocated
+  record_stream(content);  // of a bucket that another stream has allocated
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.is_same(content)) {
     grad = slot.content;

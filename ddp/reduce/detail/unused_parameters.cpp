@@ -34,10 +34,10 @@ void UsedMap::exchange(c10d::Backend& group,
     flag_ = flag;
   }
   sums_ = mine_.clone();
-  keep_until_read(mine_);
+  record_stream(mine_);
   std::vector<at::Tensor> tensors{sums_};
   wait(group.allreduce(tensors), group, "all-reduce of the used map");
-  keep_until_read(sums_);
+  record_stream(sums_);
 }
 
 std::vector<size_t> UsedMap::unused() const {
