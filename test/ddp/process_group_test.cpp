@@ -37,7 +37,6 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
 #include "ddp/job/text_collectives.h"

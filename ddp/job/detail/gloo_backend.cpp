@@ -1,5 +1,7 @@
 #include "ddp/job/backends.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -15,11 +17,17 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/base/net/address.h"
-#include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/detail/connect_on_thread.h"
 
 namespace ddp::detail {
 namespace {
+
+/// Sets the policy of the calling thread; returns false if a sandbox forbids
+/// it.
+bool set_policy(int policy) {
+  const sched_param no_priority{};
+  return ::sched_setscheduler(0, policy, &no_priority) == 0;
+}
 
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 
@@ -106,6 +114,16 @@ class GlooBackend : public c10d::ProcessGroupGloo {
 };
 
 }  // namespace
+
+BatchThreadsGuard::BatchThreadsGuard()
+    : is_batch_(::sched_getscheduler(0) == SCHED_OTHER &&
+                set_policy(SCHED_BATCH)) {}
+
+BatchThreadsGuard::~BatchThreadsGuard() {
+  if (is_batch_) {
+    set_policy(SCHED_OTHER);
+  }
+}
 
 bool may_be_working(c10d::Backend& backend) {
   auto* gloo = dynamic_cast<GlooBackend*>(&backend);
