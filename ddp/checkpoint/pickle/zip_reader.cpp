@@ -16,8 +16,9 @@
 
 namespace ddp::detail {
 
-// LibTorch's zip writer uses this header. It defines functions of global names,
-// and includes nothing that is not included above.
+// The check sum of LibTorch's zip writer. The header defines its functions with
+// external names, which the namespaces keep local. The headers that it includes
+// are included above.
 namespace libtorch {
 namespace {
 #include <caffe2/serialize/crc_alt.h>
