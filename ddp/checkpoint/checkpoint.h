@@ -47,10 +47,10 @@ enum class CheckpointScope { common, per_rank };
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Peak of host memory: every rank holds the whole file while it
 /// loads, rank 0 while it saves. A file from Python with the same entries loads
-/// too, in any format of torch.save with pickle protocol 2 or later. Its
-/// floating-point tensors are converted to the dtype of the model, and whole
-/// numbers may stand for floats. Any other value of another type or shape is an
-/// error.
+/// too, if torch.save of PyTorch 1.6 or later wrote it with pickle protocol 2
+/// or later, and its numbers are not NumPy's. Its floating-point tensors are
+/// converted to the dtype of the model, and whole numbers may stand for floats.
+/// Any other value of another type or shape is an error.
 ///
 /// Models, samplers and exchanges are shared; optimizers, scalers, averagers
 /// and variables must outlive the Checkpoint. Not thread-safe.

@@ -6,7 +6,6 @@
 
 #include "ddp/checkpoint/detail/lbfgs_state.h"
 #include "ddp/checkpoint/detail/optimizer_fields.h"
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {

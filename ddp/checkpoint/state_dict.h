@@ -78,18 +78,18 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
 void save_state_dict(const torch::nn::Module& module, const std::string& path);
 
 /// Loads a state dict that `save_state_dict`, a `Checkpoint` or Python's
-/// `torch.save(model.state_dict(), path)` wrote, in any format of torch.save
-/// with pickle protocol 2 or later. The state dict may also be the entry
-/// "model", "state_dict" or "model_state_dict" of a dict. No code in the file
-/// is executed.
+/// `torch.save(model.state_dict(), path)` of PyTorch 1.6 or later wrote, with
+/// pickle protocol 2 or later. The state dict may also be the entry "model",
+/// "state_dict" or "model_state_dict" of a dict. No code in the file is
+/// executed.
 ///
 /// @returns the names that only one side has.
 /// @throws c10::Error that names the file if it cannot be read, is truncated,
 ///   damaged (values only in files with check sums, which `save_state_dict` and
-///   torch.save write, except in the format before PyTorch 1.6), of another
-///   format, or does not fit the module, or if an entry of the state dict is no
-///   dense tensor (sparse, quantized, of a user-defined class). The module is
-///   then unchanged.
+///   torch.save write), of another format (the error of a file in the format
+///   before PyTorch 1.6 tells how to convert it), or does not fit the module,
+///   or if an entry of the state dict is no dense tensor (sparse, quantized, of
+///   a user-defined class). The module is then unchanged.
 IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});

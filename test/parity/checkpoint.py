@@ -101,7 +101,7 @@ def check_optimizer(name, folder):
         "model": net.state_dict(),
         "optimizer": optimizer.state_dict(),
         "scaler": scaler.state_dict(),
-        "epoch": numpy.int64(1),
+        "epoch": 1,
         "step": 3,
         "rng": torch.get_rng_state(),
         "args": argparse.Namespace(lr=0.1),
@@ -215,14 +215,8 @@ def all_dtypes():
     return tensors
 
 
-def python_value(value):
-    """Converts numpy scalars to Python values."""
-    return value.item() if isinstance(value, numpy.generic) else value
-
-
 def same(ours, theirs, what):
     """Checks that two values are bitwise equal and have the same types."""
-    theirs = python_value(theirs)
     if isinstance(theirs, torch.Tensor):
         assert ours.dtype == theirs.dtype, what
         assert ours.shape == theirs.shape, what
@@ -233,8 +227,7 @@ def same(ours, theirs, what):
         a, b = ours.untyped_storage(), theirs.untyped_storage()
         assert bytes(a) == bytes(b), what
     elif isinstance(theirs, dict):
-        keys = [python_value(key) for key in theirs]
-        assert list(ours) == keys, what
+        assert list(ours) == list(theirs), what
         for key, value in zip(ours, theirs.values()):
             same(ours[key], value, f"{what}/{key}")
     elif isinstance(theirs, (list, tuple)):
@@ -261,15 +254,6 @@ def all_values():
         "default": collections.defaultdict(list, a=[1]),
         "complex": [1j, complex(-0.0, float("inf"))],
         "floats": [0.1, -0.0, float("inf"), float("nan")],
-        "numpy": [
-            kind(3)
-            for kind in (
-                numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8,
-                numpy.uint16, numpy.uint32, numpy.uint64, numpy.float16,
-                numpy.float32, numpy.float64, numpy.complex64,
-                numpy.complex128, numpy.bool_,
-            )
-        ],
         "deep": deep_tuple(400),
         "whole": base,
         "part": base[:, 1:3],
@@ -309,13 +293,6 @@ WRITERS = {
         f"protocol {protocol}": lambda value, path, protocol=protocol:
             torch.save(value, path, pickle_protocol=protocol)
         for protocol in (2, 3, 4, 5)
-    },
-    **{
-        f"old format, protocol {protocol}": lambda value, path,
-            protocol=protocol: torch.save(
-                value, path, pickle_protocol=protocol,
-                _use_new_zipfile_serialization=False)
-        for protocol in (2, 4)
     },
     "without check sums": without_check_sums,
 }
@@ -358,7 +335,7 @@ def check_refusals(folder):
         "a Python object of int": 2**64,
         "set": {1, 2},
         "numpy": numpy.ones(3),
-        "numpy ": numpy.uint64(2**64 - 1),
+        "numpy ": numpy.float64(0.1),
         "FloatStorage": torch.ones(3).storage(),
         "torch.float32": torch.float32,
         "a key that is no int": {(1, 2): 3},
@@ -388,6 +365,7 @@ def check_model_files(folder):
     wide = net.state_dict() | {"fc.bias": torch.ones(4)}
     twice = {f"module.{k}": v for k, v in prefixed.items()}
     old = {"_use_new_zipfile_serialization": False}
+    conversion = ["before PyTorch 1.6", "torch.save(torch.load(path), path)"]
     cases = [
         (twice, {}, []),
         ({"model": "name of the net", "state_dict": prefixed}, {}, []),
@@ -404,8 +382,8 @@ def check_model_files(folder):
         (Net().half().state_dict(), {}, []),
         ({k: v.long() for k, v in net.state_dict().items()}, {},
          ["dtype Float, but got Long"]),
-        (net.state_dict(), old, []),
-        (net, old, ["object of __main__.Net", "save model.state_dict()"]),
+        (net.state_dict(), old, conversion),
+        (net.state_dict(), old | {"pickle_protocol": 4}, conversion),
         (net.state_dict(), {"pickle_protocol": 4}, []),
         (net.state_dict(), {"pickle_protocol": 5}, []),
         (net.state_dict(), {"pickle_protocol": 1}, ["protocol 0 or 1"]),
@@ -440,10 +418,8 @@ def check_habits(folder):
     state = optimizer.state_dict()
     model["fc.weight"] = negative_view(model["fc.weight"])
     state["state"][2]["exp_avg"] = negative_view(state["state"][2]["exp_avg"])
-    state["param_groups"][0]["lr"] = numpy.float64(0.01)
     state["param_groups"][0]["betas"] = (0, 0.9)
     scaling = scaler.state_dict() | {"scale": torch.tensor(512.0)}
-    scaling["growth_interval"] = numpy.int64(scaling["growth_interval"])
     torch.save({"model": model, "optimizer": state, "scaler": scaling},
                f"{folder}/habits.pt")
     torch.save([], f"{folder}/none.pt")

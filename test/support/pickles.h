@@ -102,16 +102,11 @@ inline std::string zip_of(const Records& records, bool check_sums = true) {
   return bytes;
 }
 
-/// Returns a file in the format before PyTorch 1.6, with one storage.
-inline std::string legacy_file(const std::string& value,
-                               const std::string& key,
-                               int64_t count,
-                               const std::string& data) {
-  return pickle_of("\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") +
-         pickle_of("M" + raw(uint16_t{1001})) +
-         pickle_of(dict({pickled("little_endian"), "\x88"})) +
-         pickle_of(value) + pickle_of("](" + pickled(key) + "e") + raw(count) +
-         data;
+/// Returns the start of a file in the format before PyTorch 1.6.
+inline std::string legacy_start(int protocol = 2) {
+  const std::string frame = protocol > 3 ? "\x95" + raw(uint64_t{13}) : "";
+  return pickle_of(frame + "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19",
+                   protocol);
 }
 
 }  // namespace ddp::test

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "ddp/checkpoint/pickle/atomic_file.h"
+#include "ddp/base/atomic_file.h"
 
 namespace ddp::test {
 

@@ -7,7 +7,6 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/checkpoint/optimizer_state.h"
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {

@@ -8,7 +8,6 @@
 #include "ddp/checkpoint/detail/averager_state.h"
 #include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/optimizer_state.h"
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/optim/averaging_optimizer.h"

@@ -5,7 +5,6 @@
 
 #include "ddp/checkpoint/detail/rng_state.h"
 #include "ddp/checkpoint/module_state.h"
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/error_text.h"
 

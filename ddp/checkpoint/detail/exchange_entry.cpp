@@ -7,7 +7,6 @@
 
 #include <torch/csrc/jit/serialization/pickle.h>
 
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {

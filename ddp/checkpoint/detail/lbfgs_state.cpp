@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {

@@ -8,7 +8,6 @@
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/backends.h"
 

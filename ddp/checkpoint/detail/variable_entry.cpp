@@ -6,7 +6,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {

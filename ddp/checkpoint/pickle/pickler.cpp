@@ -10,7 +10,6 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
-#include "ddp/checkpoint/pickle/dtype_names.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {
@@ -134,7 +133,7 @@ class Pickler {
     write_tuple(std::vector<IValue>(sizes.begin(), sizes.end()));
   }
 
-  /// Writes the call that rebuild_tensor.h describes.
+  /// Writes the call that `rebuild_tensor` in unpickler.cpp describes.
   void write_tensor(const at::Tensor& tensor) {
     check_dense(tensor, place_);
     const auto dtype = tensor.scalar_type();

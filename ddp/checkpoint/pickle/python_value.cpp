@@ -1,10 +1,8 @@
 #include "ddp/checkpoint/pickle/python_value.h"
 
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <utility>
-
-#include "ddp/checkpoint/pickle/pickle_stack.h"
 
 namespace ddp::detail {
 namespace {
@@ -12,10 +10,10 @@ namespace {
 using c10::IValue;
 
 struct PythonObject : torch::CustomClassHolder {
-  PythonObject(std::string name, IValue content)
-      : name(std::move(name)), content(std::move(content)) {}
+  PythonObject(std::string name, at::Tensor bytes)
+      : name(std::move(name)), bytes(std::move(bytes)) {}
   std::string name;
-  IValue content;
+  at::Tensor bytes;
 };
 
 /// Returns null if the value is no `python_object`; only `python_object`
@@ -26,20 +24,52 @@ c10::intrusive_ptr<PythonObject> as_object(const IValue& value) {
                            : nullptr;
 }
 
-const std::string kOtherKey = "(a key that is no int, float, bool or str)";
+c10::Dict<IValue, IValue> require_dict(const IValue& value,
+                                       const std::string& where) {
+  TORCH_CHECK(value.isGenericDict(),
+              "expected a dict as its ",
+              where,
+              ", but got ",
+              describe(value));
+  return value.toGenericDict();
+}
 
-/// Excludes NaN: it equals no key, so c10::Dict would never find a slot for it.
-bool is_key(const IValue& value) {
-  return value.isInt() || value.isBool() ||
-         (value.isDouble() && !std::isnan(value.toDouble())) ||
-         (value.isString() && value.toStringRef() != kOtherKey);
+/// Converts a tensor with one number to that number; returns other values as
+/// they are.
+IValue unpack(const IValue& value) {
+  if (!value.isTensor() || value.toTensor().numel() != 1) {
+    return value;
+  }
+  const auto scalar = value.toTensor().item();
+  if (scalar.isIntegral(/*includeBool=*/false)) {
+    const bool fits =
+        !scalar.isUnsigned() ||
+        scalar.toUInt64() <= uint64_t{std::numeric_limits<int64_t>::max()};
+    return fits ? IValue(scalar.toLong()) : value;
+  }
+  return scalar.isFloatingPoint() ? IValue(scalar.toDouble()) : value;
+}
+
+/// Returns true if the float has an integral value in the range of int64; false
+/// for inf and NaN.
+bool is_whole(double value) {
+  constexpr double kLimit = 0x1p63;
+  return value >= -kLimit && value < kLimit && value == std::floor(value);
+}
+
+std::optional<double> as_number(const IValue& value) {
+  const auto plain = unpack(value);
+  if (plain.isInt()) {
+    return static_cast<double>(plain.toInt());
+  }
+  return plain.isDouble() ? std::optional(plain.toDouble()) : std::nullopt;
 }
 
 }  // namespace
 
-IValue python_object(std::string name, IValue content) {
+IValue python_object(std::string name, at::Tensor bytes) {
   return IValue::make_capsule(
-      c10::make_intrusive<PythonObject>(std::move(name), std::move(content)));
+      c10::make_intrusive<PythonObject>(std::move(name), std::move(bytes)));
 }
 
 std::string name_of(const IValue& value) {
@@ -47,13 +77,9 @@ std::string name_of(const IValue& value) {
   return object ? object->name : "";
 }
 
-IValue content_of(const IValue& value) {
+at::Tensor bytes_of(const IValue& value) {
   const auto object = as_object(value);
-  return object ? object->content : IValue();
-}
-
-void set_content(const IValue& object, IValue content) {
-  as_object(object)->content = std::move(content);
+  return object ? object->bytes : at::Tensor();
 }
 
 IValue new_dict() {
@@ -62,52 +88,6 @@ IValue new_dict() {
 
 IValue new_list() {
   return c10::impl::GenericList(c10::AnyType::get());
-}
-
-IValue python_int(std::string_view bytes) {
-  if (bytes.size() > sizeof(int64_t)) {
-    return python_object("int", std::string(bytes));
-  }
-  const bool negative = !bytes.empty() && static_cast<int8_t>(bytes.back()) < 0;
-  int64_t value = negative ? -1 : 0;
-  std::memcpy(&value, bytes.data(), bytes.size());
-  return value;
-}
-
-void append_items(const IValue& container, const std::vector<IValue>& items) {
-  if (container.isCapsule()) {
-    return;
-  }
-  TORCH_CHECK(container.isList(), kDamagedPickle);
-  auto list = container.toList();
-  for (const auto& item : items) {
-    list.push_back(item);
-  }
-}
-
-void set_items(const IValue& container, const std::vector<IValue>& items) {
-  if (container.isCapsule()) {
-    return;
-  }
-  TORCH_CHECK(container.isGenericDict() && items.size() % 2 == 0,
-              kDamagedPickle);
-  auto dict = container.toGenericDict();
-  // The table doubles for each key that meets too many others at its place, so
-  // thirty keys made for it would take all memory.
-  constexpr size_t kMostSlots = 64;  // for each key
-  const auto& table = static_cast<const c10::detail::DictImpl*>(
-                          static_cast<const c10::intrusive_ptr_target*>(
-                              container.internalToPointer()))
-                          ->dict;
-  for (size_t i = 0; i < items.size(); i += 2) {
-    TORCH_CHECK(table.bucket_count() <= kMostSlots * (table.size() + 16),
-                kDamagedPickle);
-    if (is_key(items[i])) {
-      dict.insert_or_assign(items[i], items[i + 1]);
-    } else {
-      dict.insert_or_assign(kOtherKey, python_object("another kind"));
-    }
-  }
 }
 
 std::string describe(const IValue& value) {
@@ -128,6 +108,111 @@ std::string describe(const IValue& value) {
                             : value.isComplexDouble()
                                 ? "complex"
                                 : "value of another kind");
+}
+
+std::optional<at::ScalarType> dtype_of_storage(const std::string& dotted) {
+  const auto name = dotted.substr(dotted.rfind('.') + 1);
+  if (name == "UntypedStorage") {
+    return at::kByte;
+  }
+  for (int i = 0; i < static_cast<int>(at::ScalarType::Undefined); ++i) {
+    const auto dtype = static_cast<at::ScalarType>(i);
+    if (storage_class(dtype) == name) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> storage_class(at::ScalarType dtype) {
+  // Python adds no more storage classes: the last ones are for quantized
+  // dtypes.
+  const bool has_class =
+      dtype <= at::ScalarType::QUInt2x4 && dtype != at::ScalarType::ComplexHalf;
+  return has_class
+             ? std::optional(std::string(c10::toString(dtype)) + "Storage")
+             : std::nullopt;
+}
+
+DictReader::DictReader(const IValue& value, std::string where)
+    : where_(std::move(where)), dict_(require_dict(value, where_)) {}
+
+bool DictReader::has(const std::string& key) const {
+  return dict_.contains(key);
+}
+
+bool DictReader::has_value(const std::string& key) const {
+  return has(key) && !dict_.at(key).isNone();
+}
+
+IValue DictReader::get(const std::string& key) const {
+  TORCH_CHECK(has(key), "it has no ", place(key));
+  return dict_.at(key);
+}
+
+int64_t DictReader::integer(const std::string& key) const {
+  const auto value = unpack(get(key));
+  expect(value.isInt() || (value.isDouble() && is_whole(value.toDouble())),
+         "an int",
+         key,
+         get(key));
+  return value.isInt() ? value.toInt() : static_cast<int64_t>(value.toDouble());
+}
+
+double DictReader::number(const std::string& key) const {
+  const auto value = as_number(get(key));
+  expect(value.has_value(), "a number", key, get(key));
+  return *value;
+}
+
+std::vector<double> DictReader::numbers(const std::string& key) const {
+  std::vector<double> result;
+  for (const auto& item : list(key)) {
+    const auto value = as_number(item);
+    expect(value.has_value(), "numbers", key, item);
+    result.push_back(*value);
+  }
+  return result;
+}
+
+bool DictReader::boolean(const std::string& key) const {
+  const auto value = get(key);
+  expect(value.isBool(), "a bool", key, value);
+  return value.toBool();
+}
+
+at::Tensor DictReader::tensor(const std::string& key) const {
+  const auto value = get(key);
+  expect(value.isTensor(), "a tensor", key, value);
+  return value.toTensor();
+}
+
+std::vector<IValue> DictReader::list(const std::string& key) const {
+  const auto value = get(key);
+  expect(value.isTuple() || value.isList(), "a list", key, value);
+  return value.isTuple() ? value.toTupleRef().elements().vec()
+                         : value.toListRef().vec();
+}
+
+DictReader DictReader::dict(const std::string& key) const {
+  return {get(key), place(key)};
+}
+
+std::string DictReader::place(const std::string& key) const {
+  return where_ + "[\"" + key + "\"]";
+}
+
+void DictReader::expect(bool is_of_type,
+                        const char* type,
+                        const std::string& key,
+                        const IValue& value) const {
+  TORCH_CHECK(is_of_type,
+              "expected ",
+              type,
+              " as its ",
+              place(key),
+              ", but got ",
+              describe(value));
 }
 
 }  // namespace ddp::detail

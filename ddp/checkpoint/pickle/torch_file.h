@@ -4,7 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "ddp/checkpoint/pickle/atomic_file.h"
+#include "ddp/base/atomic_file.h"
 #include "ddp/checkpoint/pickle/pickler.h"
 
 namespace ddp::detail {
@@ -21,11 +21,12 @@ struct TorchFile {
 /// as they did when they were saved. See `unpickle` for the conversion of
 /// Python objects.
 ///
-/// For any file content, this function needs little more memory than the file's
-/// size (twice the size in the format before PyTorch 1.6), and returns or
+/// For any file content, this function needs at most the memory of the file's
+/// storages and about 450 bytes for each byte of its pickle, and returns or
 /// throws in bounded time.
 ///
-/// @throws c10::Error that names the file and the reason.
+/// @throws c10::Error that names the file and the reason. The error of a file
+///   in torch.save's format before PyTorch 1.6 tells how to convert it.
 TorchFile read_torch_file(const std::string& path);
 
 /// Writes a value that `pickle` supports, or its result, so that Python's

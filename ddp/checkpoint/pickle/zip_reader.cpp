@@ -1,18 +1,39 @@
 #include "ddp/checkpoint/pickle/zip_reader.h"
 
+#include <fcntl.h>
+#include <sys/param.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <ATen/Functions.h>
 
-#include "ddp/checkpoint/pickle/crc32.h"
-
 namespace ddp::detail {
+
+// The check sum of LibTorch's zip writer. The header defines its functions with
+// external names, which the namespaces keep local. The headers that it includes
+// are included above.
+namespace libtorch {
 namespace {
+#include <caffe2/serialize/crc_alt.h>
+}  // namespace
+}  // namespace libtorch
+
+namespace {
+
+constexpr const char* kCutOff =
+    "it is cut off, damaged, or not a file of torch.save";
+
+// The start of a file of torch.save before PyTorch 1.6 has this number.
+constexpr std::string_view kOldMagic =
+    "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+constexpr uint64_t kOldStart = 32;
 
 // Sizes and signatures of PKWARE's APPNOTE 6.3.
 constexpr uint32_t kLocalHeader = 0x04034b50;
@@ -29,49 +50,69 @@ constexpr uint64_t kMaxComment = 0xFFFF;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kStored = 0;
 
+std::string_view part(std::string_view bytes, uint64_t offset, uint64_t size) {
+  TORCH_CHECK(offset <= bytes.size() && size <= bytes.size() - offset, kCutOff);
+  return bytes.substr(offset, size);
+}
+
 template <class T>
-T get(std::string_view bytes, size_t offset) {
-  TORCH_CHECK(offset <= bytes.size(), kCutOff);
-  return ByteReader(bytes.substr(offset)).number<T>();
+T get(std::string_view bytes, uint64_t offset) {
+  T value{};
+  std::memcpy(&value, part(bytes, offset, sizeof(T)).data(), sizeof(T));
+  return value;
 }
 
 /// Returns the data of the ZIP64 extra field; empty if there is none.
 std::string_view zip64_field(std::string_view extra) {
-  ByteReader fields(extra);
-  while (fields.rest().size() >= 4) {
-    const auto id = fields.number<uint16_t>();
-    const auto data = fields.bytes(fields.number<uint16_t>());
-    if (id == kZip64Field) {
+  constexpr uint64_t kHeaderSize = 4;
+  while (extra.size() >= kHeaderSize) {
+    const auto data = part(extra, kHeaderSize, get<uint16_t>(extra, 2));
+    if (get<uint16_t>(extra, 0) == kZip64Field) {
       return data;
     }
+    extra.remove_prefix(kHeaderSize + data.size());
   }
   return {};
 }
 
-/// Returns a 32-bit field, or its 64-bit value from the ZIP64 field if it is at
-/// its maximum.
-uint64_t widen(uint32_t value, ByteReader& zip64) {
-  return value == std::numeric_limits<uint32_t>::max()
-             ? zip64.number<uint64_t>()
-             : value;
+/// Returns a 32-bit field, or if it is at its maximum, the next 64-bit value of
+/// the ZIP64 field, which it removes there.
+uint64_t widen(uint32_t value, std::string_view& zip64) {
+  if (value != std::numeric_limits<uint32_t>::max()) {
+    return value;
+  }
+  const auto wide = get<uint64_t>(zip64, 0);
+  zip64.remove_prefix(sizeof(wide));
+  return wide;
 }
 
 /// Removes the first folder of the name: torch.save puts all records into one
 /// folder, which is named after the file.
-std::string without_archive_folder(std::string_view name) {
-  const auto slash = name.find('/');
-  return std::string(slash == std::string_view::npos ? name
-                                                     : name.substr(slash + 1));
+std::string without_archive_folder(const std::string& name) {
+  return name.substr(name.find('/') + 1);
 }
 
 }  // namespace
 
-ZipReader::ZipReader(InputFile file) : file_(std::move(file)) {
+uint32_t crc32(const void* data, size_t size) {
+  return libtorch::crc32_fast(data, size);
+}
+
+ZipReader::ZipReader(const std::string& path)
+    : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  struct stat status {};
+  TORCH_CHECK(file_ && ::fstat(file_.get(), &status) == 0,
+              std::strerror(errno));
+  TORCH_CHECK(S_ISREG(status.st_mode), "it is not a regular file");
+  file_size_ = static_cast<uint64_t>(status.st_size);
+  const auto start = read_file(0, std::min(file_size_, kOldStart));
+  TORCH_CHECK(start.find(kOldMagic) == std::string::npos,
+              "it has torch.save's format before PyTorch 1.6; load it in "
+              "Python and save it again: torch.save(torch.load(path), path)");
   const Directory found = find_directory();
-  const std::string bytes = file_.read(found.offset, found.size);
-  ByteReader directory(bytes);
-  while (!directory.rest().empty()) {
-    read_entry(directory);
+  const std::string directory = read_file(found.offset, found.size);
+  for (uint64_t at = 0; at < directory.size();) {
+    at += add_entry(std::string_view(directory).substr(at));
   }
   TORCH_CHECK(entries_.size() == found.entries, kCutOff);
   check_overlaps();
@@ -90,11 +131,11 @@ ZipReader::Record ZipReader::read(const std::string& name) const {
               name,
               "\" is compressed, which torch.save does not do");
   const uint64_t offset = data_offset(entry);
-  TORCH_CHECK(offset <= file_.size() && entry.size <= file_.size() - offset,
+  TORCH_CHECK(offset <= file_size_ && entry.size <= file_size_ - offset,
               kCutOff);
   Record record;
   record.bytes = at::empty({static_cast<int64_t>(entry.size)}, at::kByte);
-  file_.read(offset, record.bytes.mutable_data_ptr(), entry.size);
+  read_file(offset, record.bytes.mutable_data_ptr(), entry.size);
   record.crc = crc32(record.bytes.const_data_ptr(), entry.size);
   TORCH_CHECK(!has_check_sums_ || record.crc == entry.crc,
               "the check sum of its record \"",
@@ -103,12 +144,35 @@ ZipReader::Record ZipReader::read(const std::string& name) const {
   return record;
 }
 
+void ZipReader::read_file(uint64_t offset, void* out, uint64_t size) const {
+  TORCH_CHECK(offset <= file_size_ && size <= file_size_ - offset, kCutOff);
+  auto* bytes = static_cast<char*>(out);
+  while (size > 0) {
+    const auto count = retry_interrupted([&] {
+      return ::pread(file_.get(), bytes, size, static_cast<off_t>(offset));
+    });
+    TORCH_CHECK(count >= 0, std::strerror(errno));
+    TORCH_CHECK(count > 0, kCutOff);  // truncated meanwhile
+    offset += static_cast<uint64_t>(count);
+    bytes += count;
+    size -= static_cast<uint64_t>(count);
+  }
+}
+
+std::string ZipReader::read_file(uint64_t offset, uint64_t size) const {
+  // Checked before the allocation, since `size` may be any number.
+  TORCH_CHECK(size <= file_size_, kCutOff);
+  std::string bytes(size, '\0');
+  read_file(offset, bytes.data(), size);
+  return bytes;
+}
+
 /// Returns the offset of the record's data. Compares the name in the local
 /// header: without check sums only the name shows that the data belong to this
 /// record.
 uint64_t ZipReader::data_offset(const Entry& entry) const {
   const auto header =
-      file_.read(entry.header_offset, kLocalHeaderSize + entry.name.size());
+      read_file(entry.header_offset, kLocalHeaderSize + entry.name.size());
   TORCH_CHECK(get<uint32_t>(header, 0) == kLocalHeader &&
                   get<uint16_t>(header, 26) == entry.name.size() &&
                   header.substr(kLocalHeaderSize) == entry.name,
@@ -117,10 +181,9 @@ uint64_t ZipReader::data_offset(const Entry& entry) const {
 }
 
 ZipReader::Directory ZipReader::find_directory() const {
-  const uint64_t size = file_.size();
   const uint64_t tail_size =
-      std::min(size, kEnd64LocatorSize + kEndSize + kMaxComment);
-  const std::string tail = file_.read(size - tail_size, tail_size);
+      std::min(file_size_, kEnd64LocatorSize + kEndSize + kMaxComment);
+  const auto tail = read_file(file_size_ - tail_size, tail_size);
   TORCH_CHECK(tail_size >= kEndSize, kCutOff);
   // The end record is at the end of the file, followed only by its own comment.
   size_t end = tail_size - kEndSize;
@@ -131,8 +194,8 @@ ZipReader::Directory ZipReader::find_directory() const {
   }
   if (end >= kEnd64LocatorSize &&
       get<uint32_t>(tail, end - kEnd64LocatorSize) == kEnd64Locator) {
-    const auto end64 = file_.read(
-        get<uint64_t>(tail, end - kEnd64LocatorSize + 8), kEnd64Size);
+    const auto end64 =
+        read_file(get<uint64_t>(tail, end - kEnd64LocatorSize + 8), kEnd64Size);
     TORCH_CHECK(get<uint32_t>(end64, 0) == kEnd64, kCutOff);
     return {get<uint64_t>(end64, 48),
             get<uint64_t>(end64, 40),
@@ -143,27 +206,32 @@ ZipReader::Directory ZipReader::find_directory() const {
           get<uint16_t>(tail, end + 10)};
 }
 
-void ZipReader::read_entry(ByteReader& directory) {
-  const auto header = directory.bytes(kCentralHeaderSize);
-  TORCH_CHECK(get<uint32_t>(header, 0) == kCentralHeader, kCutOff);
-  const auto name = directory.bytes(get<uint16_t>(header, 28));
-  const auto extra = directory.bytes(get<uint16_t>(header, 30));
-  directory.bytes(get<uint16_t>(header, 32));
-  ByteReader zip64(zip64_field(extra));
+/// Adds the entry at the front of the directory and returns its size there.
+uint64_t ZipReader::add_entry(std::string_view directory) {
+  TORCH_CHECK(get<uint32_t>(directory, 0) == kCentralHeader, kCutOff);
+  const uint64_t name_size = get<uint16_t>(directory, 28);
+  const uint64_t extra_size = get<uint16_t>(directory, 30);
+  const uint64_t size = kCentralHeaderSize + name_size + extra_size +
+                        get<uint16_t>(directory, 32);
+  TORCH_CHECK(size <= directory.size(), kCutOff);
+  auto zip64 =
+      zip64_field(part(directory, kCentralHeaderSize + name_size, extra_size));
   Entry entry;
-  entry.name = name;
-  entry.method = get<uint16_t>(header, 10);
-  entry.crc = get<uint32_t>(header, 16);
-  const auto unpacked_size = widen(get<uint32_t>(header, 24), zip64);
-  entry.size = widen(get<uint32_t>(header, 20), zip64);
-  entry.header_offset = widen(get<uint32_t>(header, 42), zip64);
-  TORCH_CHECK(unpacked_size == entry.size || entry.method != kStored, kCutOff);
-  TORCH_CHECK(entry.header_offset <= file_.size() &&
-                  entry.size <= file_.size() - entry.header_offset,
+  entry.name = part(directory, kCentralHeaderSize, name_size);
+  entry.method = get<uint16_t>(directory, 10);
+  entry.crc = get<uint32_t>(directory, 16);
+  const auto unpacked_size = widen(get<uint32_t>(directory, 24), zip64);
+  entry.size = widen(get<uint32_t>(directory, 20), zip64);
+  entry.header_offset = widen(get<uint32_t>(directory, 42), zip64);
+  TORCH_CHECK((unpacked_size == entry.size || entry.method != kStored) &&
+                  entry.header_offset <= file_size_ &&
+                  entry.size <= file_size_ - entry.header_offset,
               kCutOff);
   has_check_sums_ |= entry.crc != 0;
-  TORCH_CHECK(entries_.emplace(without_archive_folder(name), entry).second,
-              kCutOff);
+  TORCH_CHECK(
+      entries_.emplace(without_archive_folder(entry.name), entry).second,
+      kCutOff);
+  return size;
 }
 
 void ZipReader::check_overlaps() const {

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include <ATen/core/Tensor.h>
 
-#include "ddp/checkpoint/pickle/byte_reader.h"
-#include "ddp/checkpoint/pickle/input_file.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
+
+/// Returns the check sum of zip files (CRC-32/ISO-HDLC) of `size` bytes at an
+/// address that is divisible by 4.
+uint32_t crc32(const void* data, size_t size);
 
 /// Reads the zip files that torch.save writes (records stored, not compressed),
 /// and verifies them: truncated or altered data throws c10::Error with only the
@@ -18,6 +23,9 @@ namespace ddp::detail {
 /// A file whose records have no check sums at all
 /// (torch.serialization.set_crc32_options(False)) is read without verifying
 /// them.
+///
+/// Used instead of LibTorch's PyTorchStreamReader, which verifies no check
+/// sums.
 class ZipReader {
  public:
   struct Record {
@@ -25,9 +33,11 @@ class ZipReader {
     uint32_t crc = 0;  ///< check sum of the bytes
   };
 
-  /// Reads the table of contents. Throws if records overlap, so that reading
-  /// each record once needs no more memory than the size of the file.
-  explicit ZipReader(InputFile file);
+  /// Opens the file and reads its table of contents. Throws if the file is not
+  /// regular, without blocking, or if records overlap, so that reading each
+  /// record once needs no more memory than the size of the file. The error of a
+  /// file in torch.save's format before PyTorch 1.6 tells how to convert it.
+  explicit ZipReader(const std::string& path);
 
   /// Returns true if there is a record of this name. Names do not include the
   /// archive's top-level folder: "data.pkl", "data/0".
@@ -50,12 +60,15 @@ class ZipReader {
     uint64_t entries = 0;
   };
 
+  void read_file(uint64_t offset, void* out, uint64_t size) const;
+  std::string read_file(uint64_t offset, uint64_t size) const;
   Directory find_directory() const;
-  void read_entry(ByteReader& directory);
+  uint64_t add_entry(std::string_view directory);
   void check_overlaps() const;
   uint64_t data_offset(const Entry& entry) const;
 
-  InputFile file_;
+  FileDescriptor file_;
+  uint64_t file_size_ = 0;
   std::unordered_map<std::string, Entry> entries_;
   bool has_check_sums_ = false;
 };

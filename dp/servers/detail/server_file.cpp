@@ -10,7 +10,6 @@
 
 #include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/optimizer_state.h"
-#include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"

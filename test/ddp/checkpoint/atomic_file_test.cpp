@@ -1,4 +1,4 @@
-#include "ddp/checkpoint/pickle/atomic_file.h"
+#include "ddp/base/atomic_file.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -8,9 +8,9 @@
 #include <torch/nn.h>
 #include <torch/serialize.h>
 
-#include "ddp/checkpoint/pickle/crc32.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/zip_reader.h"
 #include "test/support/catch.h"
 #include "test/support/same_value.h"
 #include "test/support/temporary_folder.h"

@@ -16,7 +16,7 @@ namespace torch_file_test {
 
 using Catch::Contains;
 using ddp::detail::read_torch_file;
-using ddp::test::legacy_file;
+using ddp::test::legacy_start;
 using ddp::test::pickle_of;
 using ddp::test::raw;
 using ddp::test::Records;
@@ -114,33 +114,53 @@ TEST_CASE("A FIFO is no checkpoint", "[torch_file]") {
         "Cannot load " + path + ": it is not a regular file");
 }
 
-TEST_CASE("The format before PyTorch 1.6", "[torch_file]") {
+TEST_CASE("The error of a file before PyTorch 1.6 tells how to convert it",
+          "[torch_file]") {
   const TemporaryFolder folder;
   const auto path = folder / "x.pt";
-  const auto data = four_floats().back().second;
-  const auto value = tensor("FloatStorage", 4);
-  const auto whole = legacy_file(value, "0", 4, data);
-  const auto error_of = [&](const std::string& bytes) {
-    write_file(path, bytes);
-    return load_error(path);
-  };
-  write_file(path, whole);
-  CHECK(at::equal(read_torch_file(path).value.toTensor(), at::arange(4.0F)));
-  for (size_t size = 0; size < whole.size(); ++size) {
-    const auto error = error_of(whole.substr(0, size));
-    if (error != "Cannot load " + path +
-                     ": it is cut off, damaged, or not a file of torch.save") {
-      FAIL("cut off at " << size << ": " << error);
-    }
+  for (const int protocol : {2, 4}) {
+    write_file(path, legacy_start(protocol) + pickle_of("N"));
+    CHECK(load_error(path) ==
+          "Cannot load " + path +
+              ": it has torch.save's format before PyTorch 1.6; load it in "
+              "Python and save it again: torch.save(torch.load(path), path)");
   }
-  CHECK_THAT(error_of(legacy_file(value, "1", 4, data)), Contains("cut off"));
-  CHECK_THAT(error_of(legacy_file(value, "0", 3, data)), Contains("cut off"));
-  CHECK_THAT(error_of(legacy_file(
-                 tensor("FloatStorage", INT32_MAX), "0", INT32_MAX, data)),
-             Contains("cut off"));
-  auto other = whole;
-  other[other.find("little_endian") + 13] = '\x89';
-  CHECK_THAT(error_of(other), Contains("big-endian"));
+  // Any other pickle.
+  write_file(path, pickle_of("N"));
+  CHECK_THAT(load_error(path), Contains("not a file of torch.save"));
+}
+
+TEST_CASE("A compressed record is refused", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto bytes = zip_of(four_floats());
+  bytes[central_header(bytes, "data/0") + 10] = 8;
+  write_file(path, bytes);
+  CHECK_THAT(load_error(path), Contains("its record \"data/0\" is compressed"));
+}
+
+TEST_CASE("A storage has the size that the pickle says", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto records = four_floats();
+  for (const size_t size : {0U, 12U, 20U}) {
+    records.back().second.resize(size);
+    write_file(path, zip_of(records));
+    CHECK_THAT(load_error(path),
+               Contains("its record \"data/0\" has another size"));
+  }
+  records.pop_back();
+  write_file(path, zip_of(records));
+  CHECK_THAT(load_error(path), Contains("it has no record \"data/0\""));
+}
+
+TEST_CASE("A file of a big-endian machine is refused", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto records = four_floats();
+  records[1].second = "big";
+  write_file(path, zip_of(records));
+  CHECK_THAT(load_error(path), Contains("big-endian"));
 }
 
 }  // namespace torch_file_test

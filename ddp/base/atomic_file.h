@@ -42,8 +42,9 @@ class Disk {
 /// @endcode
 class AtomicFile {
  public:
-  /// @throws c10::Error if PATH.tmp cannot be created or another process writes
-  ///   it, or PATH exists and is no regular file.
+  /// @throws std::runtime_error if PATH.tmp cannot be created or another
+  /// process
+  ///   writes it, or PATH exists and is no regular file.
   explicit AtomicFile(const std::string& path, Disk& disk = real_disk());
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -56,7 +57,8 @@ class AtomicFile {
   void write(const void* data, size_t size) noexcept;
 
   /// Replaces the old content by the new content.
-  /// @throws c10::Error with the first failure. The old content is then still
+  /// @throws std::runtime_error with the first failure. The old content is then
+  /// still
   ///   there, unless only the last step, syncing the folder, failed.
   void commit();
 

@@ -1,4 +1,4 @@
-#include "ddp/checkpoint/pickle/atomic_file.h"
+#include "ddp/base/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,15 +10,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <utility>
-
-#include <c10/util/Exception.h>
 
 namespace ddp::detail {
 namespace {
 
-constexpr const char* kInTheWay =
-    " is there already and is not a regular file; remove it";
+void expect(bool condition, const std::string& problem) {
+  if (!condition) {
+    throw std::runtime_error(problem);
+  }
+}
 
 /// Returns the target of a symbolic link, or PATH itself. (Does not use
 /// std::filesystem, since LibTorch's wheel exports parts of another
@@ -28,8 +30,8 @@ std::string resolve(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) {
     return path;
   }
-  TORCH_CHECK(S_ISREG(status.st_mode),
-              "it is there already and is not a regular file");
+  expect(S_ISREG(status.st_mode),
+         "it is there already and is not a regular file");
   const std::unique_ptr<char, decltype(&std::free)> real(
       ::realpath(path.c_str(), nullptr), &std::free);
   return real ? real.get() : path;
@@ -56,8 +58,8 @@ bool same_file(int fd, const std::string& path) {
 
 /// Locks the file for writing. File systems without locks are accepted.
 void lock_file(int fd) {
-  TORCH_CHECK(::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
-              "another process is writing it");
+  expect(::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+         "another process is writing it");
 }
 
 }  // namespace
@@ -138,14 +140,17 @@ bool AtomicFile::create_temporary() {
 void AtomicFile::remove_temporary() {
   const FileDescriptor found(::open(
       temporary_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!found && errno == ENOENT) {
+  const int error = found ? 0 : errno;
+  if (error == ENOENT) {
     return;
   }
-  TORCH_CHECK(found || errno != ELOOP, temporary_, kInTheWay);
-  check(found ? 0 : errno, "opening");
+  const auto in_the_way =
+      temporary_ + " is there already and is not a regular file; remove it";
+  expect(error != ELOOP, in_the_way);
+  check(error, "opening");
   struct stat status {};
   check(::fstat(found.get(), &status) == 0 ? 0 : errno, "opening");
-  TORCH_CHECK(S_ISREG(status.st_mode), temporary_, kInTheWay);
+  expect(S_ISREG(status.st_mode), in_the_way);
   lock_file(found.get());
   if (same_file(found.get(), temporary_)) {
     check(::unlink(temporary_.c_str()) == 0 ? 0 : errno, "removing");
@@ -173,8 +178,8 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::check(int error, const char* step) const {
-  TORCH_CHECK(
-      error == 0, step, " ", temporary_, " failed: ", std::strerror(error));
+  expect(error == 0,
+         step + (" " + temporary_) + " failed: " + std::strerror(error));
 }
 
 }  // namespace ddp::detail
