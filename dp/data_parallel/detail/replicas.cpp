@@ -154,14 +154,6 @@ void Replicas::check_nothing_registered() const {
               "the module itself once before it is wrapped");
 }
 
-std::vector<std::shared_ptr<torch::nn::Module>> Replicas::modules() const {
-  std::vector<std::shared_ptr<torch::nn::Module>> all{module_};
-  for (const auto& copy : copies_) {
-    all.push_back(copy.module);
-  }
-  return all;
-}
-
 torch::nn::Module& Replicas::operator[](size_t replica) {
   return replica == 0 ? *module_ : *copies_[replica - 1].module;
 }

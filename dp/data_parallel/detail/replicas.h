@@ -40,10 +40,6 @@ class Replicas {
 
   torch::nn::Module& operator[](size_t replica);
 
-  /// Returns all replicas. They may outlive this object; their gradients are
-  /// still added to the module's.
-  std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
-
  private:
   void make(const ModuleState& state);
   void copy_state(const std::vector<Replica*>& copies);
