@@ -23,7 +23,6 @@ struct DataParallelState {
   DataParallelOptions options;
   Devices devices;
   torch::Device output_device;
-  SplitRule rule;
   TrafficCounters traffic;
   ReplicaThreads threads;
   std::shared_ptr<torch::nn::Module> module;
@@ -70,9 +69,7 @@ std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
       detail::resolve_devices(options.devices(), detail::look_up_devices);
   const auto output_device = detail::resolve_output_device(
       options.output_device(), devices, detail::look_up_devices);
-  detail::SplitRule rule{
-      devices.size(), options.chunk_sizes(), options.chunk_weights()};
-  check(rule);
+  detail::check_chunk_sizes(options.chunk_sizes(), devices.size());
   TORCH_CHECK(options.aggregate(),
               "Expected a function to aggregate results, but got none");
   if (const auto warning =
@@ -83,7 +80,6 @@ std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
       std::move(options),
       devices,
       output_device,
-      std::move(rule),
       std::make_shared<std::vector<detail::TrafficCounter>>(devices.size()),
       detail::ReplicaThreads(devices),
       nullptr,
@@ -127,8 +123,8 @@ std::vector<Part> split(DataParallelState& state, ForwardCall& call) {
     call.split({inputs});
     return {Part{0, 0, inputs}};
   }
-  auto parts =
-      detail::scatter(inputs, state.devices, state.rule, state.options.dim());
+  auto parts = detail::scatter(
+      inputs, state.devices, state.options.chunk_sizes(), state.options.dim());
   std::vector<std::vector<torch::Tensor>> chunks;
   for (auto& part : parts) {
     (*state.traffic)[part.replica].inputs += detail::bytes_of(part.tensors);

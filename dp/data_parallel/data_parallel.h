@@ -191,11 +191,10 @@ class DataParallelImpl : public DataParallelBase {
 /// replica that computes, but sizes of vectors, keys of maps and the presence
 /// of optionals must be the same in all parts, also where they hold no tensor.
 /// If the batch has fewer rows than there are devices, only the first devices
-/// compute, or those that `chunk_weights` prefers. The last devices may also
-/// have no rows in larger batches, because equal shares are those of
-/// torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there is no row or
-/// no tensor, only the first device computes. With one device the module is
-/// called directly.
+/// compute. The last devices may also have no rows in larger batches, because
+/// equal shares are those of torch::chunk: 5 rows on 4 devices are 2, 2, 1 and
+/// 0. If there is no row or no tensor, only the first device computes. With one
+/// device the module is called directly.
 ///
 /// Structs: a function `tensor_fields` in the namespace of a struct lists its
 /// tensors, also for a struct of another library:

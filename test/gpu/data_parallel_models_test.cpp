@@ -103,9 +103,10 @@ TEST_CASE("a struct goes through a model over GPUs", "[gpu]") {
   Reader net(clone(plain.ptr()));
   auto options = DataParallelOptions().devices(devices);
   if (uneven) {
-    std::vector<double> shares(devices.size(), 3);
-    shares[0] = 1;
-    options.chunk_weights(shares);
+    // 3 and 8 rows, or 1, 5 and 5.
+    std::vector<int64_t> rows(devices.size(), devices.size() == 2 ? 8 : 5);
+    rows[0] = 11 - rows.back() * static_cast<int64_t>(devices.size() - 1);
+    options.chunk_sizes(rows);
   }
   DataParallel model(net, options);
   const auto loss = [&](auto& module) {

@@ -29,7 +29,7 @@ std::optional<std::string> compare(const std::vector<GpuCapacity>& gpus,
                   " of ",
                   most->device,
                   ". Leave it out of devices or CUDA_VISIBLE_DEVICES, or give "
-                  "it less by chunk_weights.");
+                  "it less by chunk_sizes.");
 }
 
 }  // namespace
