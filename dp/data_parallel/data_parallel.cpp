@@ -67,8 +67,11 @@ class ForwardLock {
 std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
   const auto devices =
       detail::resolve_devices(options.devices(), detail::look_up_devices);
-  const auto output_device = detail::resolve_output_device(
-      options.output_device(), devices, detail::look_up_devices);
+  const auto output_device =
+      options.output_device() ? detail::resolve_device(*options.output_device(),
+                                                       detail::look_up_devices)
+      : devices.empty()       ? torch::Device(torch::kCPU)
+                              : devices.front();
   detail::check_chunk_sizes(options.chunk_sizes(), devices.size());
   TORCH_CHECK(options.aggregate(),
               "Expected a function to aggregate results, but got none");

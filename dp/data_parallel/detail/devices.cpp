@@ -83,13 +83,11 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
   return asked;
 }
 
-c10::Device resolve_output_device(std::optional<c10::Device> asked,
-                                  const std::vector<c10::Device>& devices,
-                                  const LookUpDevices& look_up) {
-  if (asked) {
-    return resolve_device(*asked, look_up);
+std::optional<c10::Stream> current_stream(c10::Device device) {
+  if (device.is_cpu()) {
+    return std::nullopt;
   }
-  return devices.empty() ? c10::Device(c10::kCPU) : devices.front();
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 std::optional<std::string> warn_of_imbalance(

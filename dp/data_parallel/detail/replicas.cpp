@@ -105,10 +105,6 @@ void Replicas::refresh(const std::vector<size_t>& members) {
     }
   }
   copy_state(copies);
-  for (auto* copy : copies) {
-    follow_versions(*copy, layout_);
-    follow_modes(*copy, layout_);
-  }
   connect_gradients(copies);
 }
 
@@ -116,7 +112,7 @@ void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
   std::vector<c10::Device> targets;
   for (auto* copy : copies) {
-    restore_memory(*copy);
+    follow_module(*copy, layout_);
     (*traffic_)[copy->index].state += layout_.bytes();
     targets.push_back(copy->device);
   }

@@ -6,7 +6,7 @@
 
 #include "dp/data_parallel/detail/gradient_path.h"
 #include "dp/data_parallel/detail/replica.h"
-#include "dp/data_parallel/detail/traffic_counters.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 namespace dp::detail {
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -47,5 +49,15 @@ at::Tensor to_device(const at::Tensor& tensor, c10::Device device);
 /// Returns the number of bytes of the data; 0 for an undefined tensor.
 int64_t bytes_of(const at::Tensor& tensor);
 int64_t bytes_of(const std::vector<at::Tensor>& tensors);
+
+/// Counters behind `ReplicaTraffic`, for one replica. Autograd's threads count
+/// the gradients, possibly after the wrapper has been destroyed.
+struct TrafficCounter {
+  std::atomic<int64_t> state{0};
+  std::atomic<int64_t> inputs{0};
+  std::atomic<int64_t> outputs{0};
+  std::atomic<int64_t> gradients{0};
+};
+using TrafficCounters = std::shared_ptr<std::vector<TrafficCounter>>;
 
 }  // namespace dp::detail
