@@ -113,7 +113,7 @@ void Replicas::copy_state(const std::vector<Replica*>& copies) {
   std::vector<c10::Device> targets;
   for (auto* copy : copies) {
     follow_module(*copy, layout_);
-    (*traffic_)[copy->index].state += layout_.bytes();
+    (*traffic_)[copy->index].state += layout_.bytes;
     targets.push_back(copy->device);
   }
   broadcast(layout_.device, targets, layout_.flats.size(), [&](size_t flat) {

@@ -63,6 +63,8 @@ void place_slots(StateLayout& layout) {
       layout.slots[member].offset = flat.numel;
       flat.numel += specs[member].numel;
     }
+    layout.bytes +=
+        flat.numel * static_cast<int64_t>(c10::elementSize(flat.dtype));
     layout.flats.push_back(std::move(flat));
   }
 }
@@ -94,14 +96,6 @@ std::vector<std::string> names_of(const torch::nn::Module& module) {
     }
   }
   return names;
-}
-
-int64_t StateLayout::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& flat : flats) {
-    bytes += flat.numel * static_cast<int64_t>(c10::elementSize(flat.dtype));
-  }
-  return bytes;
 }
 
 StateLayout lay_out(const ModuleState& state, c10::Device device) {
