@@ -58,13 +58,6 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
   return asked;
 }
 
-std::optional<c10::Stream> current_stream(c10::Device device) {
-  if (device.is_cpu()) {
-    return std::nullopt;
-  }
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
 std::optional<std::string> warn_of_imbalance(
     const std::vector<GpuCapacity>& gpus) {
   using Amount = std::pair<const char*, int64_t GpuCapacity::*>;

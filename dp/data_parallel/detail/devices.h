@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <c10/core/Device.h>
-#include <c10/core/Stream.h>
 
 namespace dp::detail {
 
@@ -34,10 +33,6 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
 /// one. Pure except for `look_up`.
 /// @throws c10::Error if the device does not exist.
 c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up);
-
-/// Returns this thread's current stream of a device, or std::nullopt for the
-/// CPU.
-std::optional<c10::Stream> current_stream(c10::Device device);
 
 /// Properties that make one GPU slower or smaller than another.
 struct GpuCapacity {

@@ -3,11 +3,10 @@
 #include <limits>
 #include <utility>
 
-#include <ATen/ops/record_stream.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "dp/data_parallel/detail/devices.h"
+#include "ddp/tensors/streams.h"
 
 namespace dp::detail {
 namespace {
@@ -26,12 +25,10 @@ bool is_dense(const at::Tensor& grad) {
 
 /// Copies `grad` to `device` if it is on another one. The copy runs on this
 /// thread's current stream of the gradient's own device. This stream may differ
-/// from the stream on which the gradient's memory was allocated, hence
-/// record_stream.
+/// from the stream on which the gradient's memory was allocated.
 at::Tensor fetch(const at::Tensor& grad, c10::Device device) {
-  const auto stream = current_stream(grad.device());
-  if (stream && grad.device() != device && is_dense(grad)) {
-    grad.record_stream(*stream);
+  if (grad.device() != device && is_dense(grad)) {
+    ddp::detail::keep_until_read(grad);
   }
   return to_device(grad, device);
 }
@@ -98,7 +95,7 @@ ag::variable_list ReduceBackward::apply(ag::variable_list&& grads) {
 GradientPath::GradientPath(const StateLayout& layout,
                            const std::vector<Replica>& replicas,
                            const TrafficCounters& traffic)
-    : stream_(current_stream(layout.device)) {
+    : stream_(ddp::detail::current_stream(layout.device)) {
   for (size_t slot = 0; slot < layout.slots.size(); ++slot) {
     const auto& source = layout.slots[slot].source;
     ends_.push_back(end_of(source));
@@ -120,7 +117,7 @@ bool GradientPath::is_valid_for(const StateLayout& layout) const {
       return false;
     }
   }
-  return current_stream(layout.device) == stream_;
+  return ddp::detail::current_stream(layout.device) == stream_;
 }
 
 void GradientPath::connect(const Replica& replica,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +68,7 @@ class GradientPath {
   // By slot; invalid without gradient.
   std::vector<torch::autograd::Edge> ends_;
   std::vector<ddp::detail::NodePtr> nodes_;  // by slot; null without gradient
-  std::optional<c10::Stream> stream_;        // current, of the module's device
+  c10::Stream stream_;                       // current, of the module's device
 };
 
 }  // namespace dp::detail

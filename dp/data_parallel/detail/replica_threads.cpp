@@ -20,8 +20,8 @@
 #include <c10/util/thread_name.h>
 
 #include "ddp/tensors/replica_scope.h"
+#include "ddp/tensors/streams.h"
 #include "dp/base/thread_error.h"
-#include "dp/data_parallel/detail/devices.h"
 
 namespace dp::detail {
 namespace {
@@ -152,14 +152,14 @@ void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
   }
   const at::ThreadLocalState state;  // grad mode, autocast, profiler, ...
   const bool autocast_cache = at::autocast::is_autocast_cache_enabled();
-  std::vector<std::optional<c10::Stream>> streams;
+  std::vector<c10::Stream> streams;
   for (const auto device : devices_) {
-    streams.push_back(current_stream(device));
+    streams.push_back(ddp::detail::current_stream(device));
   }
   const auto errors = run_and_wait(replicas, [&](size_t replica) {
     const at::ThreadLocalStateGuard guard(state);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
-    const c10::OptionalStreamGuard stream(streams[replica]);
+    const c10::StreamGuard stream(streams[replica]);
     std::optional<ddp::detail::ReplicaScope> scope;
     if (devices_.size() > 1) {
       scope.emplace();
