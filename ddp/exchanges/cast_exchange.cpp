@@ -48,7 +48,7 @@ void CastExchange::finish(const GradientBucket& bucket) {
   inner().finish(sent);
   if (wire.defined()) {
     at::Tensor(bucket.payload).copy_(wire);
-    detail::keep_until_read(wire);
+    detail::record_stream(wire);
   }
 }
 

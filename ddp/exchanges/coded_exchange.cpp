@@ -113,9 +113,9 @@ void CodedExchange::finish(const GradientBucket& given) {
   detail::wait(bucket.work, *group_, "all-to-all of " + name);
   auto mine =
       code_->encode(code_->decode(bucket.received).sum(0, /*keepdim=*/true));
-  detail::keep_until_read(bucket.received);
+  detail::record_stream(bucket.received);
   // The all-to-all read `sent`, and this stream has waited for it.
-  detail::keep_until_read(bucket.sent);
+  detail::record_stream(bucket.sent);
   auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
   detail::wait(
       group_->_allgather_base(all, mine), *group_, "all-gather of " + name);

@@ -46,7 +46,7 @@ void wait_for(c10::ivalue::Future& future, const std::string& what) {
   const auto ended = promise->get_future();
   while (ended.wait_for(kPollInterval) == std::future_status::timeout) {
     if (is_initialized()) {
-      detail::check_whole(*process_group(), what);
+      detail::check_not_aborted(*process_group(), what);
     }
   }
   future.waitAndThrow();
@@ -128,7 +128,7 @@ class HookResultReader {
     if (!tensor.is_same(payload)) {
       payload.copy_(tensor);
       // A hook on another stream may have made it.
-      detail::keep_until_read(tensor);
+      detail::record_stream(tensor);
     }
   }
 

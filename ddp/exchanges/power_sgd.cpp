@@ -235,8 +235,8 @@ void PowerSGD::finish(const GradientBucket& given) {
             .view(factor.q.sizes()),
         bucket.gradients[bucket.layout.factors[i].gradient]);
   }
-  detail::keep_until_read(bucket.qs);
-  detail::keep_until_read(std::exchange(bucket.sent, {}));
+  detail::record_stream(bucket.qs);
+  detail::record_stream(std::exchange(bucket.sent, {}));
   bucket.gradients.clear();
 }
 
@@ -257,7 +257,7 @@ void PowerSGD::store_product(Factor& factor,
   factor.q.copy_(at::where(factor.is_bad, q_before, factor.q));
   gradient.copy_(product.view(gradient.sizes()));
   if (!factor.matrix.is_alias_of(gradient)) {
-    detail::keep_until_read(factor.matrix);
+    detail::record_stream(factor.matrix);
   }
   factor.matrix.reset();
   factor.p.reset();

@@ -1,5 +1,6 @@
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -20,6 +21,7 @@ class SharedWork : public c10d::Work {
  public:
   SharedWork(std::shared_ptr<detail::SharedSums> sums,
              c10d::Backend& group,
+             std::chrono::milliseconds timeout,
              const at::Tensor& tensor)
       : Work(group.getRank(),
              c10d::OpType::ALLREDUCE,
@@ -27,7 +29,7 @@ class SharedWork : public c10d::Work {
              std::vector<at::Tensor>{tensor}),
         sums_(std::move(sums)),
         group_(group),
-        timeout_(group.getBackendOptions()->timeout),
+        timeout_(timeout),
         tensors_{tensor},
         number_(sums_->start(tensor, timeout_)) {}
 
@@ -119,8 +121,11 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
     job->before_sum(payload.device());
   }
   try {
-    c10::intrusive_ptr<c10d::Work> work =
-        c10::make_intrusive<SharedWork>(sums_, group(), payload);
+    c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<SharedWork>(
+        sums_,
+        group(),
+        job ? job->timeout() : group().getBackendOptions()->timeout,
+        payload);
     if (job != nullptr) {
       job->after_sum(payload, work);
     }

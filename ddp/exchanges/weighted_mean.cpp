@@ -58,7 +58,7 @@ void WeightedMean::finish(const GradientBucket& bucket) {
   if (bucket.index == 0) {
     const auto work = std::exchange(work_, nullptr);
     detail::wait(work, *group_, "all-reduce of the ranks' weights");
-    detail::keep_until_read(mean_weight_);
+    detail::record_stream(mean_weight_);
     mean_weight_.masked_fill_(mean_weight_ == 0, 1);
     mean_weights_ = {mean_weight_};
   }

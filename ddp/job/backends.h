@@ -23,18 +23,43 @@ struct BackendSpec {
   /// Time limit for connecting the ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// Called while the ranks connect. May be null.
-  VainCheck in_vain;
+  PeerFailure peer_failure;
   /// Host whose route selects the network interface that Gloo listens on; empty
   /// if all ranks are on this machine.
-  std::string reach;
+  std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
 };
 
+/// Gives threads that are created in this scope the kernel's policy
+/// SCHED_BATCH, so that they do not preempt a running thread when they wake up.
+/// The policy changes neither their share of the CPU nor an immediate start on
+/// an idle core.
+///
+/// Used for the thread that polls Gloo's sockets. A rank that writes to a
+/// socket holds the lock of its connection. If there are more ranks than cores,
+/// the write would let the peer's polling thread preempt the writer, and the
+/// writer's own polling thread would find the lock taken and poll until the
+/// writer runs again.
+///
+/// Does nothing if the calling thread has a policy other than the default.
+/// Affects only the calling thread and threads that it creates; the destructor
+/// restores the policy of the calling thread.
+class BatchThreadsGuard {
+ public:
+  BatchThreadsGuard();
+  ~BatchThreadsGuard();
+  BatchThreadsGuard(const BatchThreadsGuard&) = delete;
+  BatchThreadsGuard& operator=(const BatchThreadsGuard&) = delete;
+
+ private:
+  bool is_batch_ = false;
+};
+
 /// Creates a Gloo backend. It listens on GLOO_SOCKET_IFNAME if this variable is
-/// set, else on the local address of the route to `spec.reach`. Its `abort`
-/// ends blocked collectives and closes the connections.
-/// @throws c10::Error if `spec.in_vain` gives a reason. Gloo cannot be
+/// set, else on the local address of the route to `spec.interface_hint`. Its
+/// `abort` ends blocked collectives and closes the connections.
+/// @throws c10::Error if `spec.peer_failure` gives a reason. Gloo cannot be
 ///   cancelled then: the thread that waits for it is abandoned and ends at
 ///   Gloo's time-out.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
@@ -48,7 +73,7 @@ struct GpuConnection {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::Device device;
   std::chrono::milliseconds timeout;
-  VainCheck in_vain;  ///< see `BackendSpec::in_vain`
+  PeerFailure peer_failure;  ///< see `BackendSpec::peer_failure`
 };
 
 /// Connects the GPU. Collective: all ranks connect their devices in the same
@@ -64,8 +89,8 @@ void connect_gpu(const GpuConnection& wanted);
 /// is then dumped after a time-out only with TORCH_NCCL_DUMP_ON_TIMEOUT=1.
 /// @throws c10::Error if this LibTorch was built without CUDA or with another
 ///   NCCL version than ddp, if the ranks have not connected in time, or if
-///   `spec.in_vain` gives a reason. NCCL cannot be cancelled then: the thread
-///   that waits for it is abandoned.
+///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
+///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 
 /// Number of GPUs that NCCL could use here; 0 if LibTorch was built without

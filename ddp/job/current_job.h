@@ -46,7 +46,8 @@ bool wants_shared_memory();
 std::optional<int64_t> job_began();
 
 /// Pure: the host whose route selects the network interface of a job's Gloo
-/// groups (`BackendSpec::reach`); empty if all ranks are on this machine.
+/// groups (`BackendSpec::interface_hint`); empty if all ranks are on this
+/// machine.
 std::string interface_hint_of(const WorkerEnv& env);
 
 /// As above, for the job of this process.

@@ -36,14 +36,8 @@ const Joinable* first_with_group(const Joinables& joinables) {
   return found == joinables.end() ? nullptr : &found->get();
 }
 
-/// Begins the description of a rank that can join.
-constexpr char kCanJoin = '+';
-
-/// Returns the text that must be equal on all ranks, or the reason why this
-/// rank cannot join.
-std::string describe_join(const Joinables& joinables,
-                          const JoinOptions& options) {
-  std::string text;
+/// Returns the reason why this rank cannot join, or "".
+std::string refusal_of(const Joinables& joinables, const JoinOptions& options) {
   const Joinable& first = *first_with_group(joinables);
   for (const Joinable& joinable : joinables) {
     const auto group = joinable.join_group();
@@ -55,15 +49,23 @@ std::string describe_join(const Joinables& joinables,
     if (!options.throw_on_early_termination() && !refusal.empty()) {
       return joinable.join_name() + " that " + refusal;
     }
+  }
+  return "";
+}
+
+/// Returns the text that must be equal on all ranks.
+std::string describe_join(const Joinables& joinables,
+                          const JoinOptions& options) {
+  std::string text;
+  for (const Joinable& joinable : joinables) {
     text += (text.empty() ? "" : " and ") + joinable.join_name();
   }
   if (options.throw_on_early_termination()) {
     text += " that throw on early termination";
   }
-  return kCanJoin + text +
-         (options.divide_by_initial_world_size()
-              ? " divided by all ranks"
-              : " divided by those with inputs");
+  return text + (options.divide_by_initial_world_size()
+                     ? " divided by all ranks"
+                     : " divided by those with inputs");
 }
 
 void check_function(bool is_there,
@@ -115,28 +117,21 @@ c10::Device Join::device() const {
   return first_with_group(joinables_)->join_device();
 }
 
-/// Exchanges the descriptions, also on a rank that cannot join, so that no rank
-/// waits.
 void Join::verify() const {
-  std::string mine = describe_join(joinables_, options_);
-  bool is_good = true;
+  std::string refusal = refusal_of(joinables_, options_);
   for (const Joinable& joinable : joinables_) {
     if (joinable.join_ != nullptr) {
-      mine = joinable.join_name() + " that is in another Join";
+      refusal = joinable.join_name() + " that is in another Join";
     }
   }
-  auto all = detail::all_gather_text(*group_, device(), mine);
-  for (auto& other : all) {
-    is_good = is_good && other.front() == kCanJoin && other == all.back();
-  }
-  for (auto& other : all) {
-    other.erase(0, other.front() == kCanJoin ? 1 : 0);
-  }
-  TORCH_CHECK(
-      is_good,
-      "Expected all ranks to join with the same models and options, and "
-      "such as can join, but got",
-      detail::names_by_rank(all));
+  detail::verify_across_ranks(
+      *group_,
+      device(),
+      {describe_join(joinables_, options_)},
+      "models and options in a Join",
+      "give all ranks the same list, in the same order",
+      refusal.empty() ? ""
+                      : "Expected models that can join, but got " + refusal);
 }
 
 JoinTurn Join::announce(const Joinable& who) {

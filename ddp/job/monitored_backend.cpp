@@ -219,7 +219,7 @@ std::string MonitoredBackend::failure(const std::string& what) const {
                     "checkpoint. LibTorch's log above says more");
 }
 
-void MonitoredBackend::check_whole(const std::string& what) const {
+void MonitoredBackend::check_not_aborted(const std::string& what) const {
   if (state_ == State::aborted || has_failed()) {
     const auto error = failure(what);
     record_->mark_told();
@@ -262,7 +262,7 @@ bool MonitoredBackend::is_connected(c10::Device device) const {
 c10d::Backend& MonitoredBackend::for_collective(
     const std::optional<c10::Device>& device) {
   auto& backend = inner();
-  check_whole("a collective");
+  check_not_aborted("a collective");
   TORCH_CHECK(
       !device || is_connected(*device),
       "rank ",
@@ -288,7 +288,7 @@ c10d::Backend& MonitoredBackend::for_collective(
 }
 
 c10d::Backend& MonitoredBackend::for_message() {
-  check_whole("a message");
+  check_not_aborted("a message");
   if (auto* progress = progress_file()) {
     progress->beat();
   }

@@ -123,7 +123,7 @@ class MonitoredBackend : public ForwardingBackend {
   std::string failure(const std::string& what) const;
   /// @throws c10::Error with the line of `failure` if the group was aborted, by
   ///   this program or by LibTorch.
-  void check_whole(const std::string& what) const;
+  void check_not_aborted(const std::string& what) const;
 
   /// Returns one line: `what` failed because of the departure.
   std::string error_of(const std::string& what,

@@ -331,7 +331,11 @@ c10::intrusive_ptr<c10d::Store> store() {
 }
 
 void detail::report_fatal_error(const std::string& text) noexcept {
-  with_job([&](const Job& last) { announce_fatal_error(last, text); });
+  with_job([&](const Job& last) {
+    if (last.channel) {
+      last.channel->report_failure(text);
+    }
+  });
 }
 
 void detail::report_lost_rank(int rank) {

@@ -25,7 +25,7 @@ std::string dtypes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<NamedParameter> unique(
+std::vector<NamedParameter> distinct_tensors(
     const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const std::set<std::string>& ignored) {
   std::set<const c10::TensorImpl*> seen;
@@ -154,6 +154,37 @@ void broadcast_from(int source,
          "broadcast of rank " + std::to_string(source) + "'s state");
     if (group.getRank() != source) {
       copy_pieces(flat, message);
+    }
+  }
+}
+
+std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> trained;
+  for (const auto& parameter : parameters) {
+    if (parameter.requires_grad()) {
+      trained.push_back(parameter);
+    }
+  }
+  return trained;
+}
+
+void average_over_ranks(c10d::Backend& group,
+                        const std::vector<at::Tensor>& tensors,
+                        const std::string& what,
+                        int64_t message_bytes) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& message : messages_of(tensors, message_bytes)) {
+    // Divides first, because a sum of half-precision values may overflow. One
+    // tensor alone is not copied by the flattening, and must not change if the
+    // sum fails.
+    auto all = torch::utils::flatten_dense_tensors(message);
+    std::vector<at::Tensor> flat{message.size() == 1
+                                     ? all.div(group.getSize())
+                                     : all.div_(group.getSize())};
+    wait(group.allreduce(flat), group, what);
+    const auto means = torch::utils::unflatten_dense_tensors(flat[0], message);
+    for (size_t i = 0; i < message.size(); ++i) {
+      message[i].copy_(means[i]);
     }
   }
 }

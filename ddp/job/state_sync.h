@@ -12,13 +12,14 @@
 #include "ddp/job/named_parameter.h"
 
 // The parameters and buffers of a module, which all ranks have alike: their
-// description, which `verify_across_ranks` compares, and their broadcast.
+// description, which `verify_across_ranks` compares, their broadcast and their
+// mean.
 namespace ddp::detail {
 
 /// Returns the defined tensors without the ignored names. A tensor with several
 /// names (shared weights) appears once, with its first name that is not
 /// ignored.
-std::vector<NamedParameter> unique(
+std::vector<NamedParameter> distinct_tensors(
     const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const std::set<std::string>& ignored = {});
 
@@ -74,5 +75,21 @@ void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors,
                     int64_t message_bytes = 250 * 1024 * 1024);
+
+/// Returns the tensors that require a gradient.
+std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters);
+
+/// Replaces the tensors by their means over the ranks, in place, with few large
+/// messages per dtype and device. Needs memory for one message beside the
+/// tensors. Collective. After an error only some of the tensors may be means.
+///
+/// @param what  name of the operation for errors, such as "average of
+///   parameters".
+/// @param message_bytes  maximum size of a message, approximately.
+/// @throws c10::Error if a rank has left or the group's time-out is over.
+void average_over_ranks(c10d::Backend& group,
+                        const std::vector<at::Tensor>& tensors,
+                        const std::string& what = "average of parameters",
+                        int64_t message_bytes = 250 * 1024 * 1024);
 
 }  // namespace ddp::detail

@@ -25,7 +25,7 @@ void throw_cause(const MonitoredBackend& job,
       std::chrono::steady_clock::now() + (timed_out ? kPause : kNewsPatience);
   do {
     if (!job.abort_reason().empty()) {
-      job.check_whole(what);
+      job.check_not_aborted(what);
     }
     if (const auto departure =
             state.first_departure(job.members().ranks, kPause)) {
@@ -57,7 +57,7 @@ void fail_collective(const c10d::Backend& group,
   if (job != nullptr) {
     throw_cause(*job, what, timed_out);
   }
-  check_whole(group, what);
+  check_not_aborted(group, what);
   TORCH_CHECK(!timed_out,
               "rank ",
               group.getRank(),
@@ -102,13 +102,13 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
   // NCCL's wait only orders streams, and an abort ends it without an error. A
   // wait of Gloo that has returned has its result, whoever has left since.
   if (group.getBackendName() == "nccl") {
-    check_whole(group, what);
+    check_not_aborted(group, what);
   }
 }
 
-void check_whole(const c10d::Backend& group, const std::string& what) {
+void check_not_aborted(const c10d::Backend& group, const std::string& what) {
   if (const auto* job = monitored_backend_of(group)) {
-    job->check_whole(what);
+    job->check_not_aborted(what);
   }
 }
 
@@ -123,7 +123,7 @@ at::Tensor copy_result(const at::Tensor& result,
     const GroupWaitScope waits(group, what);
     return result.to(target);
   }();
-  check_whole(group, what);
+  check_not_aborted(group, what);
   return copy;
 }
 

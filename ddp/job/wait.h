@@ -50,7 +50,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
                                   const std::string& why);
 
 /// @throws c10::Error that names `what` if a group of the job was aborted.
-void check_whole(const c10d::Backend& group, const std::string& what);
+void check_not_aborted(const c10d::Backend& group, const std::string& what);
 
 /// Returns the result of a collective on `target`. A copy from a GPU to the
 /// host waits for the ranks, and the abort of a group ends this wait without an

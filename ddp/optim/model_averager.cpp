@@ -7,7 +7,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "ddp/job/average_parameters.h"
+#include "ddp/job/state_sync.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/tensors/parameter_groups.h"

@@ -4,7 +4,6 @@
 
 #include <c10/core/GradMode.h>
 
-#include "ddp/job/average_parameters.h"
 #include "ddp/job/state_sync.h"
 
 namespace ddp {

@@ -18,7 +18,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
-#include "ddp/reduce/detail/end_of_pass.h"
+#include "ddp/reduce/detail/autograd_hooks.h"
 #include "ddp/reduce/detail/reducer_impl.h"
 #include "ddp/tensors/streams.h"
 
@@ -641,7 +641,7 @@ void ReducerImpl::write_mark() {
           encode_mark({vote == 1}, kVoteNumel).to(spare.device()));
     }
     spare.copy_(encoded[votes_ ? 1 : 0]);
-    keep_until_read(encoded[votes_ ? 1 : 0]);
+    record_stream(encoded[votes_ ? 1 : 0]);
     return;
   }
   PassMark mark;
@@ -664,13 +664,13 @@ std::optional<MarkSums> ReducerImpl::read_marks() {
   if (mark_work_) {
     const char* what = "all-reduce of the ranks' marks";
     wait(std::exchange(mark_work_, nullptr), *all.group, what);
-    keep_until_read(spare);
+    record_stream(spare);
   }
   if (!spare.is_cpu() && !votes_) {
     return std::nullopt;
   }
   const auto sums = decode_marks(spare);
-  check_whole(*all.group, "all-reduce of the ranks' marks");
+  check_not_aborted(*all.group, "all-reduce of the ranks' marks");
   all.vote->hear(sums.any_stops, sums.all_stop);
   return sums;
 }

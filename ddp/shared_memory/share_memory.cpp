@@ -12,7 +12,7 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/job/text_collectives.h"
-#include "ddp/shared_memory/sum_board.h"
+#include "ddp/shared_memory/sum_protocol.h"
 
 namespace ddp::detail {
 namespace {

@@ -9,8 +9,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/shared_memory/counter_wait.h"
-
 namespace ddp::detail {
 namespace {
 

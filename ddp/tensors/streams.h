@@ -27,7 +27,7 @@ inline void join_stream(c10::Stream other) {
 /// current stream now has completed. For tensors that another stream may have
 /// allocated: an exchange creates them in `start` and releases them in
 /// `finish`.
-inline void keep_until_read(const at::Tensor& tensor) {
+inline void record_stream(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) {
     const c10::impl::VirtualGuardImpl guard(tensor.device().type());
     guard.recordDataPtrOnStream(tensor.storage().data_ptr(),

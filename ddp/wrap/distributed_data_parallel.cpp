@@ -355,7 +355,9 @@ void DistributedDataParallelBase::end_join(int source) {
   for (const auto& tensors :
        {inner_->named_parameters(), inner_->named_buffers()}) {
     detail::broadcast_from(
-        source, *group_, detail::tensors_of(detail::unique(tensors, ignored_)));
+        source,
+        *group_,
+        detail::tensors_of(detail::distinct_tensors(tensors, ignored_)));
   }
 }
 
@@ -417,7 +419,8 @@ void DistributedDataParallelBase::check_frozen() const {
 
 std::vector<torch::Tensor> DistributedDataParallelBase::parameters(
     bool recurse) const {
-  return detail::tensors_of(detail::unique(named_parameters(recurse)));
+  return detail::tensors_of(
+      detail::distinct_tensors(named_parameters(recurse)));
 }
 
 void DistributedDataParallelBase::to(torch::Device, torch::Dtype, bool) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -62,28 +61,16 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
     return module_->forward(std::forward<Args>(args)...);
   }
 
-  /// Like `forward`, but runs another function: a member function of the
-  /// module, or any callable whose first parameter is the module. Several calls
-  /// may precede one `backward()`; that pass averages the gradients of all of
-  /// them.
+  /// The wrapped module. Use it for checkpoints, because its keys have no
+  /// "module." prefix, and to call other functions than `forward`. A backward
+  /// pass of their results is averaged like one of the wrapper's; on this rank
+  /// alone, make it under a `NoSyncGuard`.
   ///
   /// Example:
   /// @code
-  ///   auto code = model->call(&NetImpl::encode, data);
-  ///   auto loss = model->call([&](NetImpl& net) { return net.loss(code); });
+  ///   auto code = model->module()->encode(data);
+  ///   auto loss = model->module()->loss(code);
   /// @endcode
-  template <typename Function, typename... Args>
-  auto call(Function&& function, Args&&... args) {
-    before_forward();
-    RECORD_USER_SCOPE("DistributedDataParallel.forward");
-    return std::invoke(std::forward<Function>(function),
-                       *module_,
-                       std::forward<Args>(args)...);
-  }
-
-  /// The wrapped module. Use it for checkpoints: its keys have no "module."
-  /// prefix. A forward and backward pass of it is averaged like one of the
-  /// wrapper; on this rank alone, make it under a `NoSyncGuard`.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:

@@ -37,7 +37,6 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
 #include "ddp/job/text_collectives.h"
@@ -159,7 +158,7 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
   std::array<c10::intrusive_ptr<c10d::Backend>, 2> backends;
   const auto connect = [&](int rank) {
     detail::BackendSpec spec;
-    spec.in_vain = [record]() -> std::string {
+    spec.peer_failure = [record]() -> std::string {
       const auto left = record->first_departure({0, 1});
       return left ? describe(*left, 0) : "";
     };
@@ -191,7 +190,7 @@ TEST_CASE("Gloo's ranks wait connect_timeout for each other, then timeout",
   const auto keys = c10::make_intrusive<c10d::HashStore>();
   const auto connect = [&](int rank, milliseconds first, milliseconds later) {
     detail::BackendSpec spec;
-    spec.in_vain = [] { return ""; };
+    spec.peer_failure = [] { return ""; };
     spec.store = c10::make_intrusive<c10d::PrefixStore>("gloo", keys);
     spec.rank = rank;
     spec.size = 2;

@@ -29,6 +29,8 @@ using test::Program;
 struct Expected {
   std::vector<std::vector<test::NamedValues>> values;
   std::vector<double> tolerances;  // of lossy gradients, by act
+  // Parameters with different states of the ranks' optimizers, by act.
+  std::vector<std::set<std::string>> apart;
 };
 
 /// Returns the models that an act uses.
@@ -52,6 +54,7 @@ Expected predict(const Program& program) {
   for (size_t act = 0; act < program.acts.size(); ++act) {
     expected.values.emplace_back(program.size);
     expected.tolerances.push_back(0);
+    expected.apart.emplace_back();
     for (const int model : models_of(program.acts[act])) {
       models[model].perform(act);
       for (int rank = 0; rank < program.size; ++rank) {
@@ -59,6 +62,11 @@ Expected predict(const Program& program) {
         add(expected.values.back()[rank], test::values_of(learner));
         expected.tolerances.back() =
             std::max(expected.tolerances.back(), learner.coding_error);
+        for (const auto& item : learner.net->named_parameters()) {
+          if (!has_same_state(models[model].rank(0), learner, item.key())) {
+            expected.apart.back().insert(item.key());
+          }
+        }
       }
     }
   }
@@ -151,7 +159,8 @@ std::string play(const Program& program, const Expected& expected) {
                : "\nrank " + std::to_string(rank) + ": " + errors[rank];
   }
   for (size_t act = 0; all.empty() && act < program.acts.size(); ++act) {
-    const auto parting = test::first_parting(expected.values[act], got[act]);
+    const auto parting = test::first_parting(
+        expected.values[act], got[act], expected.apart[act]);
     all += parting.empty() ? "" : at_act(program, act, parting);
   }
   return all;

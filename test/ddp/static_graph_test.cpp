@@ -3,7 +3,7 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
-#include "ddp/reduce/detail/static_graph.h"
+#include "ddp/reduce/detail/unused_parameters.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"

@@ -209,7 +209,7 @@ struct CoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Coder);
 
-TEST_CASE("a forward by another name is averaged", "[ddp][call]") {
+TEST_CASE("a forward by another name is averaged", "[ddp]") {
   const int size = GENERATE(1, 2, 3);
   run_ranks(size, [](const Group& group) {
     Coder net;
@@ -217,10 +217,9 @@ TEST_CASE("a forward by another name is averaged", "[ddp][call]") {
     const double x = group->getRank() + 1;
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
-      const auto code = model->call(&CoderImpl::encode, number(x));
-      const auto all = model->call(&CoderImpl::decode_all, code, 2);
-      const auto last =
-          model->call([&](CoderImpl& coder) { return coder.decode(code) * 3; });
+      const auto code = model->module()->encode(number(x));
+      const auto all = model->module()->decode_all(code, 2);
+      const auto last = model->module()->decode(code) * 3;
       (all[0] + all[1] + last).backward();
       expect(net->encoder->weight.grad(), 5 * mean_input(group));
       expect(net->decoder->weight.grad(), 5 * mean_input(group));
@@ -287,24 +286,6 @@ TEST_CASE("a wrapper's type may name the holder", "[ddp][containers]") {
   });
 }
 
-TEST_CASE("call() begins a pass as forward() does", "[ddp][call]") {
-  const auto backend = c10::make_intrusive<FakeBackend>(2);
-  Coder net;
-  DistributedDataParallel model(net, over(backend));
-  backend->take_calls();
-  {
-    NoSyncGuard no_sync(*model);
-    model->call(&CoderImpl::forward, number(1)).backward();
-  }
-  {
-    const torch::NoGradGuard no_grad;
-    model->call(&CoderImpl::encode, number(1));
-  }
-  CHECK(backend->take_calls().empty());
-  CHECK_THROWS_WITH(model->call(&CoderImpl::encode, number(1)).backward(),
-                    Contains("got none on rank 0: decoder.weight;"));
-}
-
 // loss_d = D(x) - D(G(z)) and loss_g = D(G(z)) with G(z) = g z, D(x) = d x.
 TEST_CASE("several models take turns", "[ddp][models]") {
   const int size = GENERATE(2, 3);
@@ -348,7 +329,7 @@ TEST_CASE("a module is wrapped again after all ranks have failed alike",
     std::string error;
     try {
       DistributedDataParallel model(net, over(group));
-      model->call(&CoderImpl::encode, number(1)).backward();
+      model->module()->encode(number(1)).backward();
     } catch (const c10::Error& thrown) {
       error = thrown.what();
     }

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/base/sanitizers.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/nn/sync_batch_norm.h"
@@ -24,6 +23,7 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/no_more_threads.h"
+#include "test/support/sanitizers.h"
 
 namespace dp {
 namespace misuse_test {

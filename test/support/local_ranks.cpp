@@ -12,7 +12,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/monitored_backend.h"
 #include "test/support/rank_threads.h"
 

@@ -11,16 +11,16 @@
 namespace ddp::detail {
 namespace {
 
-constexpr std::chrono::milliseconds kConnectGlance{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 /// A connection to a lost rank breaks before the report of the loss arrives.
 constexpr std::chrono::milliseconds kReasonPatience{2'000};
 
-std::string reason_soon(const VainCheck& why_in_vain) {
+std::string reason_soon(const PeerFailure& peer_failure) {
   const auto deadline = std::chrono::steady_clock::now() + kReasonPatience;
-  std::string reason = why_in_vain();
+  std::string reason = peer_failure();
   while (reason.empty() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kConnectGlance);
-    reason = why_in_vain();
+    std::this_thread::sleep_for(kPollInterval);
+    reason = peer_failure();
   }
   return reason;
 }
@@ -28,10 +28,10 @@ std::string reason_soon(const VainCheck& why_in_vain) {
 }  // namespace
 
 bool connect_on_thread(std::function<void()> connect,
-                       const VainCheck& why_in_vain,
+                       const PeerFailure& peer_failure,
                        std::chrono::milliseconds timeout,
                        const std::string& problem) {
-  if (!why_in_vain) {
+  if (!peer_failure) {
     connect();
     return true;
   }
@@ -39,18 +39,18 @@ bool connect_on_thread(std::function<void()> connect,
   task.start(std::move(connect));
   const auto is_connected = [&] {
     try {
-      return task.finish(kConnectGlance);
+      return task.finish(kPollInterval);
     } catch (const std::system_error&) {
       throw;  // an error of this rank itself
     } catch (const std::exception&) {
-      const auto reason = reason_soon(why_in_vain);
+      const auto reason = reason_soon(peer_failure);
       TORCH_CHECK(reason.empty(), problem, ": ", reason);
       throw;
     }
   };
   const auto start = std::chrono::steady_clock::now();
   while (!is_connected()) {
-    const std::string reason = why_in_vain();
+    const std::string reason = peer_failure();
     TORCH_CHECK(reason.empty(), problem, ": ", reason);
     const auto waited = std::chrono::steady_clock::now() - start;
     if (std::chrono::duration_cast<std::chrono::milliseconds>(waited) >=

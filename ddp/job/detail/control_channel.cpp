@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectPatience{10'000};
 constexpr milliseconds kTick{1'000};
-/// Between two attempts to end vain waits, and between two messages with
-/// departures.
+/// Between two attempts to end waits for departed ranks, and between two
+/// messages with departures.
 constexpr milliseconds kShortPause{100};
 /// Between two decisions of rank 0.
 constexpr milliseconds kDecisionPause{500};
@@ -96,7 +96,7 @@ ControlChannel::ControlChannel(c10d::Store& store,
   for (const auto* end : {&wake_.read, &wake_.write}) {
     ::fcntl(end->get(), F_SETFL, O_NONBLOCK);
   }
-  open(store, place.reach);
+  open(store, place.interface_hint);
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -113,11 +113,11 @@ ControlChannel::~ControlChannel() {
   stop();
   callbacks_ = {};
   const std::lock_guard lock(mutex_);
-  for (auto& [fd, line] : lines_) {
-    send(line, {kClosed});
+  for (auto& [fd, connection] : connections_) {
+    send(connection, {kClosed});
   }
   flush_all(kFlushPatience);
-  for (const auto& [fd, line] : lines_) {
+  for (const auto& [fd, connection] : connections_) {
     ::shutdown(fd, SHUT_RDWR);
   }
 }
@@ -136,12 +136,13 @@ void ControlChannel::wake() {
   retry_interrupted([this] { return ::write(wake_.write.get(), "", 1); });
 }
 
-void ControlChannel::open(c10d::Store& store, const std::string& reach) {
+void ControlChannel::open(c10d::Store& store,
+                          const std::string& interface_hint) {
   if (rank_ > 0) {
-    connect(store.get_to_str(kAddress), reach);
+    connect(store.get_to_str(kAddress), interface_hint);
     return;
   }
-  const auto host = local_address_towards(reach);
+  const auto host = local_address_towards(interface_hint);
   listener_ = listen_for_ranks(host, 0);
   TORCH_CHECK(listener_,
               "Expected rank 0 to listen on ",
@@ -155,16 +156,16 @@ void ControlChannel::open(c10d::Store& store, const std::string& reach) {
 }
 
 void ControlChannel::connect(const std::string& where,
-                             const std::string& reach) {
+                             const std::string& interface_hint) {
   std::istringstream address(where);
   std::string host;
   int port = 0;
   address >> host >> port >> secret_;
   auto socket = connect_to(host, port, kConnectPatience);
-  if (!socket && !reach.empty()) {
+  if (!socket && !interface_hint.empty()) {
     // The store was reached there; `host` may be an interface of rank 0's host
     // that other hosts do not see.
-    socket = connect_to(reach, port, kConnectPatience);
+    socket = connect_to(interface_hint, port, kConnectPatience);
   }
   TORCH_CHECK(socket,
               "Expected rank ",
@@ -176,34 +177,38 @@ void ControlChannel::connect(const std::string& where,
               ", but it cannot. Does a firewall close the ports between the "
               "hosts?");
   add(std::move(socket), 0);
-  send(*host_line(), {kHello, std::to_string(rank_), secret_});
+  send(*host_connection(), {kHello, std::to_string(rank_), secret_});
 }
 
-ControlChannel::Line* ControlChannel::host_line() {
-  const bool has_one = rank_ > 0 && !lines_.empty();
-  return has_one ? &lines_.begin()->second : nullptr;
+ControlChannel::Connection* ControlChannel::host_connection() {
+  const bool has_one = rank_ > 0 && !connections_.empty();
+  return has_one ? &connections_.begin()->second : nullptr;
 }
 
-void ControlChannel::report_failure(const std::string& text) {
+void ControlChannel::report_failure(const std::string& text) noexcept {
   if (::getpid() != process_) {
     return;
   }
-  const auto lock = lock_within_a_second(mutex_);
-  if (!lock) {
-    return;  // a thread that has ended holds the mutex
+  try {
+    const auto lock = lock_within_a_second(mutex_);
+    if (!lock) {
+      return;  // a thread that has ended holds the mutex
+    }
+    const auto passes = std::to_string(state_->passes());
+    if (rank_ > 0) {
+      send_all({kFailed, passes, shortened(text)});
+    } else {
+      own_failure_ = {kGone,
+                      std::to_string(static_cast<int>(Departure::How::threw)),
+                      member_ranges({0}),
+                      passes,
+                      shortened(text)};
+      send_all(own_failure_);
+    }
+    flush_all(kFlushPatience);
+  } catch (...) {
+    // Out of memory: the process ends without a report.
   }
-  const auto passes = std::to_string(state_->passes());
-  if (rank_ > 0) {
-    send_all({kFailed, passes, shortened(text)});
-  } else {
-    own_failure_ = {kGone,
-                    std::to_string(static_cast<int>(Departure::How::threw)),
-                    member_ranges({0}),
-                    passes,
-                    shortened(text)};
-    send_all(own_failure_);
-  }
-  flush_all(kFlushPatience);
 }
 
 void ControlChannel::report_lost(int rank) {
@@ -250,7 +255,7 @@ std::vector<int> ControlChannel::missing_ranks() const {
 void ControlChannel::wait_for_rank_0(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(
-      lock, timeout, [this] { return rank_ == 0 || lines_.empty(); });
+      lock, timeout, [this] { return rank_ == 0 || connections_.empty(); });
 }
 
 ControlChannel::Traffic ControlChannel::traffic() const {
@@ -278,8 +283,8 @@ void ControlChannel::run() {
         decide();
       }
       const int departures = state_->departures();
-      may_wait_in_vain_ = (may_wait_in_vain_ || departures > known) &&
-                          callbacks_.end_vain_waits();
+      has_departed_member_ = (has_departed_member_ || departures > known) &&
+                             callbacks_.end_waits_for_departed();
       known = departures;
     }
   } catch (const std::exception& error) {
@@ -288,7 +293,7 @@ void ControlChannel::run() {
 }
 
 int ControlChannel::poll_timeout() const {
-  const bool is_soon = may_wait_in_vain_ || !news_.empty();
+  const bool is_soon = has_departed_member_ || !news_.empty();
   const bool decides = has_new_reports_ || dead_since_ || leave_began_;
   return static_cast<int>((is_soon   ? kShortPause
                            : decides ? kDecisionPause
@@ -301,8 +306,8 @@ void ControlChannel::wait_for_news() {
                              {listener_.get(), POLLIN, 0}};
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [fd, line] : lines_) {
-      const bool sends = !line.unsent.empty();
+    for (const auto& [fd, connection] : connections_) {
+      const bool sends = !connection.unsent.empty();
       polled.push_back(
           {fd, static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN), 0});
     }
@@ -321,9 +326,9 @@ void ControlChannel::wait_for_news() {
     const auto [fd, events, found] = polled[i];
     if ((found & POLLOUT) != 0) {
       const std::lock_guard lock(mutex_);
-      flush(lines_.at(fd));
+      flush(connections_.at(fd));
     }
-    if ((found & ~POLLOUT) != 0 && !read(lines_.at(fd))) {
+    if ((found & ~POLLOUT) != 0 && !read(connections_.at(fd))) {
       on_disconnect(fd);
     }
   }
@@ -350,50 +355,50 @@ void ControlChannel::accept_all() {
 void ControlChannel::add(FileDescriptor socket, int rank) {
   keep_alive(socket);
   const std::lock_guard lock(mutex_);
-  auto& line = lines_[socket.get()];
-  line.socket = std::move(socket);
-  line.rank = rank;
+  auto& connection = connections_[socket.get()];
+  connection.socket = std::move(socket);
+  connection.rank = rank;
 }
 
 /// Returns false if the peer has closed the connection or is no rank of the
 /// job.
-bool ControlChannel::read(Line& line) {
+bool ControlChannel::read(Connection& connection) {
   char piece[1 << 16];
   const auto size = retry_interrupted([&] {
-    return ::recv(line.socket.get(), piece, sizeof(piece), MSG_DONTWAIT);
+    return ::recv(connection.socket.get(), piece, sizeof(piece), MSG_DONTWAIT);
   });
   if (size <= 0) {
     return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
   }
-  line.unread.append(piece, static_cast<size_t>(size));
+  connection.unread.append(piece, static_cast<size_t>(size));
   size_t begin = 0;
-  for (auto end = line.unread.find('\n'); end != std::string::npos;
-       end = line.unread.find('\n', begin)) {
-    const auto message =
-        split_fields(std::string_view(line.unread).substr(begin, end - begin));
+  for (auto end = connection.unread.find('\n'); end != std::string::npos;
+       end = connection.unread.find('\n', begin)) {
+    const auto message = split_fields(
+        std::string_view(connection.unread).substr(begin, end - begin));
     {
       const std::lock_guard lock(mutex_);
       ++traffic_.messages;
       traffic_.bytes += static_cast<int64_t>(end + 1 - begin);
     }
     begin = end + 1;
-    if (!message || message->empty() || !on_message(line, *message)) {
+    if (!message || message->empty() || !on_message(connection, *message)) {
       return false;
     }
   }
-  line.unread.erase(0, begin);
-  return line.unread.size() < kLongestMessage;
+  connection.unread.erase(0, begin);
+  return connection.unread.size() < kLongestMessage;
 }
 
-bool ControlChannel::on_message(Line& line, const Fields& message) {
+bool ControlChannel::on_message(Connection& connection, const Fields& message) {
   if (message[0] == kHello) {
-    return on_hello(line, message);
+    return on_hello(connection, message);
   }
-  if (line.rank < 0) {
+  if (connection.rank < 0) {
     return false;
   }
   if (message[0] == kClosed) {
-    line.has_closed = true;
+    connection.has_closed = true;
     return true;
   }
   if (message[0] == kStop) {
@@ -404,29 +409,29 @@ bool ControlChannel::on_message(Line& line, const Fields& message) {
     }
     return true;
   }
-  return rank_ == 0 ? on_rank(line.rank, message) : on_host(message);
+  return rank_ == 0 ? on_rank(connection.rank, message) : on_host(message);
 }
 
 /// Sends the new peer what was reported before it connected.
-bool ControlChannel::on_hello(Line& line, const Fields& message) {
+bool ControlChannel::on_hello(Connection& connection, const Fields& message) {
   const int rank = message.size() == 3 ? number_in<int>(message[1]) : -1;
-  if (rank_ != 0 || line.rank >= 0 || rank <= 0 || rank >= world_size_ ||
+  if (rank_ != 0 || connection.rank >= 0 || rank <= 0 || rank >= world_size_ ||
       message[2] != secret_ || !greeted_.insert(rank).second) {
     return false;
   }
-  line.rank = rank;
+  connection.rank = rank;
   if (static_cast<int>(greeted_.size()) == world_size_ - 1) {
     listener_.reset();
   }
   const std::lock_guard lock(mutex_);
   for (const auto& gone : passed_on_) {
-    send(line, gone);
+    send(connection, gone);
   }
   if (!own_failure_.empty()) {
-    send(line, own_failure_);
+    send(connection, own_failure_);
   }
   if (stops_) {
-    send(line, {kStop});
+    send(connection, {kStop});
   }
   return true;
 }
@@ -485,9 +490,9 @@ void ControlChannel::on_disconnect(int fd) {
   bool has_closed = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto line = lines_.extract(fd);
-    rank = line.mapped().rank;
-    has_closed = line.mapped().has_closed;
+    const auto connection = connections_.extract(fd);
+    rank = connection.mapped().rank;
+    has_closed = connection.mapped().has_closed;
   }
   changed_.notify_all();
   if (rank < 0 || (has_closed && are_all_told_)) {
@@ -702,57 +707,58 @@ void ControlChannel::publish(const DeadWaits& dead) {
 
 /// The caller holds the mutex, as in the following functions.
 void ControlChannel::send_all(const Fields& message) {
-  for (auto& [fd, line] : lines_) {
-    if (line.rank >= 0) {
-      send(line, message);
+  for (auto& [fd, connection] : connections_) {
+    if (connection.rank >= 0) {
+      send(connection, message);
     }
   }
 }
 
-void ControlChannel::send(Line& line, const Fields& message) {
+void ControlChannel::send(Connection& connection, const Fields& message) {
   auto text = join_fields(message);
   std::replace(text.begin(), text.end(), '\n', ' ');  // ends a message
   text += '\n';
   ++traffic_.messages;
   traffic_.bytes += static_cast<int64_t>(text.size());
-  const bool was_empty = line.unsent.empty();
-  line.unsent += text;
+  const bool was_empty = connection.unsent.empty();
+  connection.unsent += text;
   if (was_empty) {
-    flush(line);
+    flush(connection);
   }
-  if (!line.unsent.empty() && thread_.get_id() != std::this_thread::get_id()) {
+  if (!connection.unsent.empty() &&
+      thread_.get_id() != std::this_thread::get_id()) {
     wake();  // the thread sends the rest
   }
 }
 
-void ControlChannel::flush(Line& line) {
+void ControlChannel::flush(Connection& connection) {
   size_t sent = 0;
-  while (sent < line.unsent.size()) {
+  while (sent < connection.unsent.size()) {
     const auto count = retry_interrupted([&] {
-      return ::send(line.socket.get(),
-                    line.unsent.data() + sent,
-                    line.unsent.size() - sent,
+      return ::send(connection.socket.get(),
+                    connection.unsent.data() + sent,
+                    connection.unsent.size() - sent,
                     MSG_NOSIGNAL | MSG_DONTWAIT);
     });
     if (count < 0) {
       // Otherwise the peer is gone, which the thread will read.
       const bool is_full = errno == EAGAIN || errno == EWOULDBLOCK;
-      sent = is_full ? sent : line.unsent.size();
+      sent = is_full ? sent : connection.unsent.size();
       break;
     }
     sent += static_cast<size_t>(count);
   }
-  line.unsent.erase(0, sent);
+  connection.unsent.erase(0, sent);
 }
 
 void ControlChannel::flush_all(milliseconds patience) {
   const auto deadline = Clock::now() + patience;
-  for (auto& [fd, line] : lines_) {
-    flush(line);
-    while (!line.unsent.empty() && Clock::now() < deadline) {
+  for (auto& [fd, connection] : connections_) {
+    flush(connection);
+    while (!connection.unsent.empty() && Clock::now() < deadline) {
       pollfd polled{fd, POLLOUT, 0};
       ::poll(&polled, 1, static_cast<int>(kShortPause.count()));
-      flush(line);
+      flush(connection);
     }
   }
 }

@@ -44,7 +44,7 @@ class ControlChannel {
   struct Place {
     int rank;
     int world_size;
-    std::string reach;  ///< see `BackendSpec::reach`
+    std::string interface_hint;  ///< see `BackendSpec::interface_hint`
   };
 
   /// Functions of this rank that the channel's thread calls.
@@ -53,7 +53,7 @@ class ControlChannel {
     std::function<RankReport()> report;
     /// Ends waits for ranks that have left. Called after each departure, and
     /// then about every 100 ms while it returns true.
-    std::function<bool()> end_vain_waits;
+    std::function<bool()> end_waits_for_departed;
     /// Ends waits that can never end. Returns true if this rank takes part in
     /// one of their groups.
     std::function<bool(const DeadWaits&)> end_dead_waits;
@@ -73,9 +73,9 @@ class ControlChannel {
     int64_t bytes = 0;
   };
 
-  /// Connects this rank. Rank 0 listens on its address towards `reach` until
-  /// all ranks have connected, and publishes the address in the store, with a
-  /// secret that every rank shows.
+  /// Connects this rank. Rank 0 listens on its address towards `interface_hint`
+  /// until all ranks have connected, and publishes the address in the store,
+  /// with a secret that every rank shows.
   /// @throws c10::Error if the store is gone, if this rank cannot reach rank 0,
   ///   or if the thread cannot start.
   ControlChannel(c10d::Store& store,
@@ -90,7 +90,7 @@ class ControlChannel {
 
   /// Reports to the other ranks that an exception ends this rank. Does nothing
   /// in a forked child.
-  void report_failure(const std::string& text);
+  void report_failure(const std::string& text) noexcept;
 
   /// Reports to rank 0 that `rank` does not take part any more, though its
   /// process may still run: `leave` does not wait for it.
@@ -122,7 +122,7 @@ class ControlChannel {
   using Clock = std::chrono::steady_clock;
   using Fields = std::vector<std::string>;
 
-  struct Line {
+  struct Connection {
     FileDescriptor socket;
     std::string unread;
     std::string unsent;
@@ -133,18 +133,18 @@ class ControlChannel {
   /// What rank 0 knows of a rank.
   enum class Stage : uint8_t { works, leaves, gone };
 
-  void open(c10d::Store& store, const std::string& reach);
-  void connect(const std::string& where, const std::string& reach);
-  Line* host_line();
+  void open(c10d::Store& store, const std::string& interface_hint);
+  void connect(const std::string& where, const std::string& interface_hint);
+  Connection* host_connection();
   void wake();
   void run();
   int poll_timeout() const;
   void wait_for_news();
   void accept_all();
   void add(FileDescriptor socket, int rank);
-  bool read(Line& line);
-  bool on_message(Line& line, const Fields& message);
-  bool on_hello(Line& line, const Fields& message);
+  bool read(Connection& connection);
+  bool on_message(Connection& connection, const Fields& message);
+  bool on_hello(Connection& connection, const Fields& message);
   bool on_host(const Fields& message);
   bool on_rank(int rank, const Fields& message);
   void on_disconnect(int fd);
@@ -160,8 +160,8 @@ class ControlChannel {
   void decide();
   void publish(const DeadWaits& dead);
   void send_all(const Fields& message);
-  void send(Line& line, const Fields& message);
-  void flush(Line& line);
+  void send(Connection& connection, const Fields& message);
+  void flush(Connection& connection);
   void flush_all(std::chrono::milliseconds patience);
 
   const int rank_;
@@ -175,22 +175,22 @@ class ControlChannel {
 
   mutable std::mutex mutex_;  // guards the following; the thread alone adds
   std::condition_variable changed_;
-  std::map<int, Line> lines_;      // by file descriptor
-  std::vector<Stage> stages_;      // rank 0: by rank
-  std::vector<int> lost_;          // rank 0: see `report_lost`
-  std::vector<Fields> passed_on_;  // rank 0: departures
-  Fields own_failure_;             // rank 0
+  std::map<int, Connection> connections_;  // by file descriptor
+  std::vector<Stage> stages_;              // rank 0: by rank
+  std::vector<int> lost_;                  // rank 0: see `report_lost`
+  std::vector<Fields> passed_on_;          // rank 0: departures
+  Fields own_failure_;                     // rank 0
   std::optional<End> end_;
   std::string dead_wait_error_;
   Traffic traffic_;
 
   // Of the thread.
-  std::set<int> greeted_;          // ranks that have connected to rank 0
-  bool may_wait_in_vain_ = false;  // a group contains a rank that has left
-  bool are_all_told_ = false;      // that all ranks leave
-  std::string last_report_;        // "" without waits
-  std::vector<Departure> news_;    // not passed on yet
-  int texts_ = 0;                  // of exceptions
+  std::set<int> greeted_;             // ranks that have connected to rank 0
+  bool has_departed_member_ = false;  // a group contains a rank that has left
+  bool are_all_told_ = false;         // that all ranks leave
+  std::string last_report_;           // "" without waits
+  std::vector<Departure> news_;       // not passed on yet
+  int texts_ = 0;                     // of exceptions
   Clock::time_point passed_on_at_;
   std::map<int, RankReport> reports_;
   bool has_new_reports_ = false;

@@ -1,5 +1,7 @@
 #include "ddp/job/backends.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -15,15 +17,21 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/base/net/address.h"
-#include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/detail/connect_on_thread.h"
 
 namespace ddp::detail {
 namespace {
 
+/// Sets the policy of the calling thread; returns false if a sandbox forbids
+/// it.
+bool set_policy(int policy) {
+  const sched_param no_priority{};
+  return ::sched_setscheduler(0, policy, &no_priority) == 0;
+}
+
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 
-std::vector<GlooDevice> gloo_devices(const std::string& reach) {
+std::vector<GlooDevice> gloo_devices(const std::string& interface_hint) {
   const BatchThreadsGuard each_device_has_a_thread;
   std::vector<GlooDevice> devices;
   if (const char* names = std::getenv("GLOO_SOCKET_IFNAME");
@@ -35,7 +43,7 @@ std::vector<GlooDevice> gloo_devices(const std::string& reach) {
     return devices;
   }
   devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
-      local_address_towards(reach)));
+      local_address_towards(interface_hint)));
   return devices;
 }
 
@@ -107,6 +115,16 @@ class GlooBackend : public c10d::ProcessGroupGloo {
 
 }  // namespace
 
+BatchThreadsGuard::BatchThreadsGuard()
+    : is_batch_(::sched_getscheduler(0) == SCHED_OTHER &&
+                set_policy(SCHED_BATCH)) {}
+
+BatchThreadsGuard::~BatchThreadsGuard() {
+  if (is_batch_) {
+    set_policy(SCHED_OTHER);
+  }
+}
+
 bool may_be_working(c10d::Backend& backend) {
   auto* gloo = dynamic_cast<GlooBackend*>(&backend);
   return gloo == nullptr || gloo->is_working();
@@ -115,7 +133,7 @@ bool may_be_working(c10d::Backend& backend) {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
-  options->devices = gloo_devices(spec.reach);
+  options->devices = gloo_devices(spec.interface_hint);
   // Threads of one group race in LibTorch, which notes the name of the last
   // collective without a lock: see docs/decisions.md.
   options->threads = static_cast<int>(options->devices.size());
@@ -125,7 +143,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
         *backend = c10::make_intrusive<GlooBackend>(
             spec.store, spec.rank, spec.size, options);
       },
-      spec.in_vain,
+      spec.peer_failure,
       std::chrono::milliseconds::max(),  // Gloo has its own time-out
       "rank " + std::to_string(spec.rank) +
           ": the ranks could not be connected");

@@ -87,8 +87,8 @@ std::string problem_of_groups(const Job& job) {
 
 /// Closes the groups of a rank that leaves because of `problem`.
 void leave_with_error(const Job& job, const std::string& problem) {
-  announce_fatal_error(job, problem);
   if (job.channel) {
+    job.channel->report_failure(problem);
     // The other ranks complete what this rank has done its part of.
     std::this_thread::sleep_for(kSendPatience);
   }
@@ -140,11 +140,12 @@ void open_channel(Job& job) {
       ControlChannel::Place{
           job.env.rank, job.env.world_size, interface_hint_of(job.env)},
       job.record,
-      ControlChannel::Callbacks{[&job] { return job.groups.report(); },
-                                [&job] { return job.groups.end_vain_waits(); },
-                                [&job](const auto& dead) {
-                                  return job.groups.end_dead_waits(dead);
-                                }});
+      ControlChannel::Callbacks{
+          [&job] { return job.groups.report(); },
+          [&job] { return job.groups.end_waits_for_departed(); },
+          [&job](const auto& dead) {
+            return job.groups.end_dead_waits(dead);
+          }});
 }
 
 c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
@@ -158,11 +159,11 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.device = job.device;
   spec.timeout = job.timeout;
   spec.connect_timeout = job.connect_timeout;
-  spec.reach = interface_hint_of(job.env);
+  spec.interface_hint = interface_hint_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
   if (spec.size > 1) {  // a single rank has no peers to wait for
-    spec.in_vain = [record = job.record, ranks]() -> std::string {
+    spec.peer_failure = [record = job.record, ranks]() -> std::string {
       const auto left = record->first_departure(ranks);
       return left ? describe(*left, record->passes()) : "";
     };
@@ -181,18 +182,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
     job.groups.add(group);
     return group;
   } catch (...) {
-    announce_fatal_error(job, text_of(std::current_exception()));
-    throw;
-  }
-}
-
-void announce_fatal_error(const Job& job, const std::string& text) noexcept {
-  try {
     if (job.channel) {
-      job.channel->report_failure(text);
+      job.channel->report_failure(text_of(std::current_exception()));
     }
-  } catch (...) {
-    // Out of memory: the process ends without a report.
+    throw;
   }
 }
 

@@ -58,8 +58,4 @@ std::string leave(Job& job) noexcept;
 /// child.
 void end_threads(const Job& job) noexcept;
 
-/// Reports to the other ranks why this process ends.
-/// @param text  of the exception.
-void announce_fatal_error(const Job& job, const std::string& text) noexcept;
-
 }  // namespace ddp::detail

@@ -47,7 +47,7 @@ void connect_gpu(const GpuConnection& wanted) {
         set_current_device(device);
         backend->eagerConnectSingleDevice(device);
       },
-      wanted.in_vain ? wanted.in_vain : [] { return std::string(); },
+      wanted.peer_failure ? wanted.peer_failure : [] { return std::string(); },
       wanted.timeout,
       "rank " + std::to_string(rank) +
           ": the ranks' GPUs could not be connected");
@@ -77,7 +77,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
           spec.store, spec.rank, spec.size, std::move(options));
   // Connecting now reports a bad device or network during set-up instead of in
   // the first step.
-  connect_gpu({backend, spec.device, spec.connect_timeout, spec.in_vain});
+  connect_gpu({backend, spec.device, spec.connect_timeout, spec.peer_failure});
   return backend;
 }
 

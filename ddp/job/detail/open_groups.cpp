@@ -75,7 +75,7 @@ RankReport OpenGroups::report() const {
   return report;
 }
 
-bool OpenGroups::end_vain_waits() {
+bool OpenGroups::end_waits_for_departed() {
   bool is_any_left = false;
   for (const auto& group : all()) {
     if (!group->is_open() || !group->departed_member()) {

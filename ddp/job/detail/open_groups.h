@@ -27,7 +27,7 @@ class OpenGroups {
   /// arrive. A group without work is left alone: it takes no collective more,
   /// and what it has completed is whole.
   /// @returns true if this has to be called again soon.
-  bool end_vain_waits();
+  bool end_waits_for_departed();
 
   /// Aborts these groups, with the error. Returns true if one was open.
   bool end_dead_waits(const DeadWaits& dead);

@@ -10,7 +10,6 @@
 #include "ddp/exchanges/exchange.h"
 #include "ddp/reduce/bucket_plan.h"
 #include "ddp/reduce/detail/bucket.h"
-#include "ddp/reduce/detail/scaled_copy.h"
 
 namespace ddp::detail {
 

@@ -16,11 +16,10 @@
 
 #include "ddp/exchanges/exchange.h"
 #include "ddp/job/named_parameter.h"
-#include "ddp/reduce/detail/grad_hooks.h"
+#include "ddp/reduce/detail/autograd_hooks.h"
 #include "ddp/reduce/detail/gradient_buckets.h"
 #include "ddp/reduce/detail/pass_mark.h"
-#include "ddp/reduce/detail/static_graph.h"
-#include "ddp/reduce/detail/used_map.h"
+#include "ddp/reduce/detail/unused_parameters.h"
 #include "ddp/reduce/options.h"
 
 namespace ddp::detail {

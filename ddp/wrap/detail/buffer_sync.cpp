@@ -38,7 +38,7 @@ void BufferSync::list() {
   buffers_.clear();
   tensors_.clear();
   const auto all = modules_.modules().front()->named_buffers();
-  for (const auto& item : unique(all, modules_.ignored())) {
+  for (const auto& item : distinct_tensors(all, modules_.ignored())) {
     buffers_.insert(item.name, item.tensor);
     tensors_.push_back(item.tensor);
   }

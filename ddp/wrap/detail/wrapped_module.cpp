@@ -83,13 +83,14 @@ WrappedModule list_tensors(torch::nn::Module& module,
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   check_ignored(ignored, parameters, buffers);
-  WrappedModule found{
-      unique(parameters, ignored), unique(buffers, ignored), {}};
+  WrappedModule found{distinct_tensors(parameters, ignored),
+                      distinct_tensors(buffers, ignored),
+                      {}};
   std::set<const c10::TensorImpl*> shared;
   for (const auto& item : found.parameters) {
     shared.insert(item.tensor.unsafeGetTensorImpl());
   }
-  for (const auto& item : unique(parameters)) {
+  for (const auto& item : distinct_tensors(parameters)) {
     if (shared.count(item.tensor.unsafeGetTensorImpl()) == 0) {
       found.ignored.push_back(item.tensor);
     }

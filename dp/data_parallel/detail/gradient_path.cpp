@@ -28,7 +28,7 @@ bool is_dense(const at::Tensor& grad) {
 /// from the stream on which the gradient's memory was allocated.
 at::Tensor fetch(const at::Tensor& grad, c10::Device device) {
   if (grad.device() != device && is_dense(grad)) {
-    ddp::detail::keep_until_read(grad);
+    ddp::detail::record_stream(grad);
   }
   return to_device(grad, device);
 }

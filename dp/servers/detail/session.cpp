@@ -30,7 +30,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 /// Settings for connections to the other ranks of a session.
 struct Route {
   Store store;
-  std::string reach;
+  std::string interface_hint;
   std::chrono::milliseconds timeout;
   bool is_job;  // the session uses the process group of this process
 };
@@ -111,9 +111,9 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   spec.size = size;
   spec.timeout = route.timeout;
   spec.connect_timeout = route.timeout;
-  spec.reach = route.reach;
+  spec.interface_hint = route.interface_hint;
   if (route.is_job) {
-    spec.in_vain = failure_in_job;
+    spec.peer_failure = failure_in_job;
   }
   return ddp::detail::make_gloo_backend(spec);
 }
@@ -181,8 +181,8 @@ void take_from_rank_0(c10d::Backend& group,
 void equalize(const Route& route,
               const Topology& topology,
               torch::nn::Module& module) {
-  auto state = ddp::detail::unique(module.named_parameters());
-  const auto buffers = ddp::detail::unique(module.named_buffers());
+  auto state = ddp::detail::distinct_tensors(module.named_parameters());
+  const auto buffers = ddp::detail::distinct_tensors(module.named_buffers());
   const auto group = connect_all(route, topology.rank, topology.world_size);
   ddp::detail::verify_across_ranks(*group,
                                    c10::kCPU,
@@ -201,7 +201,7 @@ void equalize(const Route& route,
 
 std::vector<ddp::NamedParameter> trained_parameters(
     const torch::nn::Module& module) {
-  auto trained = ddp::detail::unique(module.named_parameters());
+  auto trained = ddp::detail::distinct_tensors(module.named_parameters());
   trained.erase(std::remove_if(trained.begin(),
                                trained.end(),
                                [](const auto& item) {

@@ -19,7 +19,7 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/switch_exchange.h"
-#include "ddp/job/average_parameters.h"
+#include "ddp/job/state_sync.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/join.h"

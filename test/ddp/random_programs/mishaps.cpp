@@ -61,9 +61,8 @@ const std::vector<std::string> kFailureOfAnother{
 void Player::inject_failure(const Act& act) {
   switch (act.hiccup) {
     case Act::LocalFailure::in_forward:
-      return expect_error({kSpoiled}, [&] {
-        model().call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
-      });
+      return expect_error({"Expected an input for each part"},
+                          [&] { model().forward(std::vector<Tensor>()); });
     case Act::LocalFailure::in_backward: {
       const auto loss = forward(act.forwards);
       loss.register_hook([](const Tensor&) -> Tensor { throw Spoiled(); });

@@ -132,7 +132,8 @@ void PlainReduction::let_go(const Pass& live) {
 /// Returns a bound of the error of each element that the exchange adds in a
 /// pass. `QuantizedCode` rounds each rank's share and the mean to 1/127 of the
 /// largest element of a block. `PowerSGD` only rounds floats, because a matrix
-/// has a gradient of rank one.
+/// has a gradient of rank one; it rounds two products, and the factor between
+/// them.
 double PlainReduction::coding_error(double divisor) const {
   double shares = 0;  // the sum over ranks of the largest share bounds the mean
   for (const auto& learner : ranks_) {
@@ -154,7 +155,7 @@ double PlainReduction::coding_error(double divisor) const {
     case Combine::quantized:
       return shares * (2.0 / 254 + rounding);
     case Combine::low_rank:
-      return shares * rounding;
+      return shares * 2 * rounding;
     default:
       return 0;
   }

@@ -71,6 +71,8 @@ void RandomNetImpl::add_part(size_t i, double value) {
 }
 
 Tensor RandomNetImpl::forward(const std::vector<Tensor>& inputs) {
+  TORCH_CHECK(inputs.size() == parts_.size(),
+              "Expected an input for each part");
   auto total = torch::zeros({}, torch::kDouble);
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (inputs[i].defined()) {

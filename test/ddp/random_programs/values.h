@@ -6,6 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
+#include <string>
+
 #include "test/ddp/random_programs/learner.h"
 
 namespace ddp::test {
@@ -31,9 +34,18 @@ std::string first_far_off(const NamedValues& expected,
                           const NamedValues& got,
                           double tolerance);
 
+/// Returns whether the optimizers of two ranks, SGD or Adam, have the same
+/// state for a parameter.
+bool has_same_state(const Learner& left,
+                    const Learner& right,
+                    const std::string& parameter);
+
 /// Returns the first tensor that differs between ranks although it is expected
 /// to be equal on them; "" if there is none.
+/// @param apart  names of parameters with different states of the ranks'
+///     optimizers. They may be equal by rounding alone.
 std::string first_parting(const std::vector<NamedValues>& expected,
-                          const std::vector<NamedValues>& got);
+                          const std::vector<NamedValues>& got,
+                          const std::set<std::string>& apart);
 
 }  // namespace ddp::test

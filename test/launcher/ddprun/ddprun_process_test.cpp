@@ -8,11 +8,11 @@
 #include <csignal>
 #include <filesystem>
 
-#include "ddp/base/sanitizers.h"
 #include "launcher/base/fd.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
+#include "test/support/sanitizers.h"
 #include "test/support/temporary_folder.h"
 
 using Catch::Contains;

@@ -1,4 +1,6 @@
-#include "ddp/reduce/detail/used_map.h"
+#include "ddp/reduce/detail/unused_parameters.h"
+
+#include <algorithm>
 
 #include <ATen/ops/ne.h>
 #include <ATen/ops/ones.h>
@@ -32,10 +34,10 @@ void UsedMap::exchange(c10d::Backend& group,
     flag_ = flag;
   }
   sums_ = mine_.clone();
-  keep_until_read(mine_);
+  record_stream(mine_);
   std::vector<at::Tensor> tensors{sums_};
   wait(group.allreduce(tensors), group, "all-reduce of the used map");
-  keep_until_read(sums_);
+  record_stream(sums_);
 }
 
 std::vector<size_t> UsedMap::unused() const {
@@ -51,6 +53,52 @@ std::vector<size_t> UsedMap::unused() const {
 
 bool UsedMap::has_flag() const {
   return sums_[-1].item<float>() != 0;
+}
+
+StaticGraph::StaticGraph(size_t parameters)
+    : expected_(parameters), came_(parameters) {}
+
+bool StaticGraph::add(size_t index) {
+  ++came_[index];
+  if (is_known_) {
+    return came_[index] == expected_[index];
+  }
+  sequence_.push_back(index);
+  return false;
+}
+
+std::vector<size_t> StaticGraph::learn() {
+  std::vector<size_t> order;
+  std::vector<int64_t> seen(came_.size());
+  for (const size_t index : sequence_) {
+    if (++seen[index] == came_[index]) {
+      order.push_back(index);
+    }
+  }
+  for (size_t i = 0; i < came_.size(); ++i) {
+    if (came_[i] == 0) {
+      unused_.push_back(i);
+    }
+  }
+  expected_ = came_;
+  is_known_ = true;
+  sequence_ = {};
+  return order;
+}
+
+std::vector<StaticGraph::Change> StaticGraph::changes() const {
+  std::vector<Change> result;
+  for (size_t i = 0; i < came_.size(); ++i) {
+    if (came_[i] != expected_[i]) {
+      result.push_back({i, expected_[i], came_[i]});
+    }
+  }
+  return result;
+}
+
+void StaticGraph::reset() {
+  std::fill(came_.begin(), came_.end(), 0);
+  sequence_.clear();
 }
 
 }  // namespace ddp::detail
