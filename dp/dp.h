@@ -5,6 +5,4 @@
 #include "dp/data_parallel/aggregate.h"
 #include "dp/data_parallel/data_parallel.h"
 #include "dp/data_parallel/options.h"
-#include "dp/data_parallel/parallel.h"
-#include "dp/data_parallel/traffic.h"
 #include "dp/servers/parameter_server.h"

@@ -32,7 +32,7 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
   std::vector<Draft> drafts;
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& gradient = gradients[order[place]];
-    if (gradient.sparse) {
+    if (gradient.alone) {
       drafts.push_back({{order[place]}, 0, place});
       continue;
     }

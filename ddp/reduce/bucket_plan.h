@@ -10,12 +10,12 @@
 
 namespace ddp::detail {
 
-/// Properties of a gradient that decide its bucket.
+/// Properties of a gradient, or another tensor, that decide its bucket.
 struct GradientSpec {
   int64_t numel = 0;
   c10::ScalarType dtype = c10::kFloat;
   c10::Device device = c10::Device(c10::kCPU);
-  bool sparse = false;
+  bool alone = false;  ///< gets a bucket of its own, for example if sparse
 };
 
 /// Sizes in bytes at which buckets of one dtype and device are full: the first
@@ -35,8 +35,8 @@ int64_t default_bucket_cap(const std::string& backend, int ranks);
 /// For each bucket the indices of its gradients, in the order of its memory.
 using BucketPlan = std::vector<std::vector<size_t>>;
 
-/// Pure: groups gradients into buckets of one dtype and one device each. A
-/// sparse gradient has a bucket of its own.
+/// Pure: groups gradients into buckets of one dtype and one device each, except
+/// those that are `alone`.
 ///
 /// Adds gradients in `order`, the expected order of their arrival, and closes a
 /// bucket when it has reached its cap. Buckets are sorted by the position of

@@ -1,5 +1,6 @@
 #include "ddp/trace/step_trace.h"
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -13,11 +14,9 @@
 
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
-#include "ddp/trace/detail/step_report.h"
+#include "ddp/tensors/streams.h"
 #include "ddp/trace/detail/timeline.h"
 #include "ddp/trace/detail/trace_file.h"
-#include "ddp/trace/detail/wait_for_device.h"
-#include "ddp/trace/trace.h"
 
 namespace ddp::detail {
 namespace {
@@ -129,6 +128,43 @@ void end_step_trace(const void* model) noexcept {
   } catch (const std::exception& error) {
     warn_of_no_trace(error);
   }
+}
+
+std::string step_report(const std::vector<TraceEvent>& events,
+                        const TimeSpan& steps,
+                        int64_t count,
+                        const c10::Device& device) {
+  TimeSpans computing;
+  TimeSpans communication;
+  for (const auto& event : events) {
+    if (event.kind == TraceEvent::Kind::communication) {
+      communication.push_back(event.span);
+    } else if (event.kind == TraceEvent::Kind::compute ||
+               (device.is_cpu() &&
+                event.name == "DistributedDataParallel.forward")) {
+      computing.push_back(event.span);
+    }
+  }
+  computing = intersect(unite(std::move(computing)), {steps});
+  communication = intersect(unite(std::move(communication)), {steps});
+  const int64_t hidden = total_length(intersect(computing, communication));
+  const int64_t exposed = total_length(communication) - hidden;
+  const int64_t neither = steps.length() - total_length(computing) - exposed;
+
+  const auto mean = [count](int64_t nanoseconds) {
+    return static_cast<double>(nanoseconds) / 1e6 / static_cast<double>(count);
+  };
+  std::array<char, 200> text{};
+  std::snprintf(text.data(),
+                text.size(),
+                "A step takes %.2f ms: %.2f computing, %.2f in communication "
+                "that no computation hides (%.2f are hidden), %.2f in neither",
+                mean(steps.length()),
+                mean(total_length(computing)),
+                mean(exposed),
+                mean(hidden),
+                mean(neither));
+  return text.data();
 }
 
 }  // namespace ddp::detail

@@ -1,6 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include <c10/core/Device.h>
+
+#include "ddp/trace/trace.h"
 
 namespace ddp::detail {
 
@@ -22,5 +28,13 @@ void trace_step(const void* model, c10::Device device) noexcept;
 
 /// Ends the trace of `model` if this thread runs one. Null: of any model.
 void end_step_trace(const void* model) noexcept;
+
+/// Pure: returns a sentence on where the time of a step goes. The times are
+/// means over the `count` steps in `steps`. A rank computes during
+/// `TraceEvent::Kind::compute`, on the CPU also during forwards of wrappers.
+std::string step_report(const std::vector<TraceEvent>& events,
+                        const TimeSpan& steps,
+                        int64_t count,
+                        const c10::Device& device);
 
 }  // namespace ddp::detail

@@ -20,10 +20,27 @@ using Devices = std::vector<torch::Device>;
 namespace detail {
 
 struct DataParallelState {
+  explicit DataParallelState(DataParallelOptions given)
+      : options(std::move(given)),
+        devices(resolve_devices(options.devices(), look_up_devices)),
+        traffic(std::make_shared<std::vector<TrafficCounter>>(devices.size())),
+        threads(devices) {
+    if (options.output_device()) {
+      output_device = resolve_device(*options.output_device(), look_up_devices);
+    } else if (!devices.empty()) {
+      output_device = devices.front();
+    }
+    check_chunk_sizes(options.chunk_sizes(), devices.size());
+    TORCH_CHECK(options.aggregate(),
+                "Expected a function to aggregate results, but got none");
+    if (const auto warning = warn_of_imbalance(gpu_capacities(devices))) {
+      TORCH_WARN_ONCE(*warning);
+    }
+  }
+
   DataParallelOptions options;
   Devices devices;
-  torch::Device output_device;
-  SplitRule rule;
+  torch::Device output_device = torch::kCPU;
   TrafficCounters traffic;
   ReplicaThreads threads;
   std::shared_ptr<torch::nn::Module> module;
@@ -65,41 +82,6 @@ class ForwardLock {
   DataParallelState& state_;
 };
 
-std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
-  const auto devices =
-      detail::resolve_devices(options.devices(), detail::look_up_devices);
-  const auto output_device = detail::resolve_output_device(
-      options.output_device(), devices, detail::look_up_devices);
-  detail::SplitRule rule{
-      devices.size(), options.chunk_sizes(), options.chunk_weights()};
-  check(rule);
-  TORCH_CHECK(options.aggregate(),
-              "Expected a function to aggregate results, but got none");
-  if (const auto warning =
-          detail::warn_of_imbalance(detail::gpu_capacities(devices))) {
-    TORCH_WARN_ONCE(*warning);
-  }
-  return std::unique_ptr<DataParallelState>(new DataParallelState{
-      std::move(options),
-      devices,
-      output_device,
-      std::move(rule),
-      std::make_shared<std::vector<detail::TrafficCounter>>(devices.size()),
-      detail::ReplicaThreads(devices),
-      nullptr,
-      nullptr,
-      false});
-}
-
-std::unique_ptr<detail::Replicas> make_replicas(
-    const DataParallelState& state) {
-  if (state.devices.empty()) {
-    return nullptr;
-  }
-  return std::make_unique<detail::Replicas>(
-      state.module, state.devices, state.options.make_replica(), state.traffic);
-}
-
 void check_not_nested(const torch::nn::Module& module, const Devices& devices) {
   for (const auto& item : module.named_modules()) {
     TORCH_CHECK(devices.size() < 2 || !item.value()->as<DataParallelBase>(),
@@ -127,8 +109,8 @@ std::vector<Part> split(DataParallelState& state, ForwardCall& call) {
     call.split({inputs});
     return {Part{0, 0, inputs}};
   }
-  auto parts =
-      detail::scatter(inputs, state.devices, state.rule, state.options.dim());
+  auto parts = detail::scatter(
+      inputs, state.devices, state.options.chunk_sizes(), state.options.dim());
   std::vector<std::vector<torch::Tensor>> chunks;
   for (auto& part : parts) {
     (*state.traffic)[part.replica].inputs += detail::bytes_of(part.tensors);
@@ -204,12 +186,18 @@ void gather(DataParallelState& state,
 DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module,
                                    DataParallelOptions options)
     : torch::nn::Module("DataParallel"),
-      state_(make_state(std::move(options))) {
+      state_(std::make_unique<DataParallelState>(std::move(options))) {
   TORCH_CHECK(module != nullptr,
               "Expected a module to wrap, but got an empty holder");
   check_not_nested(*module, state_->devices);
   state_->module = register_module("module", std::move(module));
-  state_->replicas = make_replicas(*state_);
+  if (!state_->devices.empty()) {
+    state_->replicas =
+        std::make_unique<detail::Replicas>(state_->module,
+                                           state_->devices,
+                                           state_->options.make_replica(),
+                                           state_->traffic);
+  }
 }
 
 DataParallelBase::~DataParallelBase() = default;

@@ -15,13 +15,32 @@
 #include "dp/data_parallel/detail/forward_call.h"
 #include "dp/data_parallel/detail/tensor_walk.h"
 #include "dp/data_parallel/options.h"
-#include "dp/data_parallel/traffic.h"
 
 namespace dp {
 
 namespace detail {
 struct DataParallelState;
 }  // namespace detail
+
+/// Bytes transferred between the first device and one replica since the wrapper
+/// was created or since the last `reset_traffic()`. Copies that make or remake
+/// a replica are not counted.
+///
+/// For two replicas on one device, which share its memory, the numbers are the
+/// bytes that would be sent between two devices. Gradients of inputs and
+/// outputs are not counted; they are as large as the inputs and outputs.
+///
+/// Inputs and outputs are counted wherever they come from or go to, also if
+/// they stay on their device. Replica 0, the module itself, has no state and
+/// gradient bytes. `forward_each` counts no outputs, and with one device only
+/// inputs are counted.
+struct ReplicaTraffic {
+  torch::Device device;        ///< device of the replica
+  int64_t state_bytes = 0;     ///< parameters and buffers, to the replica
+  int64_t input_bytes = 0;     ///< tensors among the arguments, to the replica
+  int64_t output_bytes = 0;    ///< tensors in its results, from the replica
+  int64_t gradient_bytes = 0;  ///< of parameters, from the replica
+};
 
 /// Implements the part of `DataParallel` that does not depend on the type of
 /// the module.
@@ -191,11 +210,10 @@ class DataParallelImpl : public DataParallelBase {
 /// replica that computes, but sizes of vectors, keys of maps and the presence
 /// of optionals must be the same in all parts, also where they hold no tensor.
 /// If the batch has fewer rows than there are devices, only the first devices
-/// compute, or those that `chunk_weights` prefers. The last devices may also
-/// have no rows in larger batches, because equal shares are those of
-/// torch::chunk: 5 rows on 4 devices are 2, 2, 1 and 0. If there is no row or
-/// no tensor, only the first device computes. With one device the module is
-/// called directly.
+/// compute. The last devices may also have no rows in larger batches, because
+/// equal shares are those of torch::chunk: 5 rows on 4 devices are 2, 2, 1 and
+/// 0. If there is no row or no tensor, only the first device computes. With one
+/// device the module is called directly.
 ///
 /// Structs: a function `tensor_fields` in the namespace of a struct lists its
 /// tensors, also for a struct of another library:

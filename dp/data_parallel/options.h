@@ -24,7 +24,7 @@ namespace dp {
 /// @code
 ///   dp::DataParallel model(net, dp::DataParallelOptions()
 ///                                   .device_ids({0, 1, 2})
-///                                   .chunk_weights({1, 2, 2})
+///                                   .chunk_sizes({8, 28, 28})
 ///                                   .aggregate(dp::mean));
 /// @endcode
 struct DataParallelOptions {
@@ -48,7 +48,7 @@ struct DataParallelOptions {
   /// first device and is itself the replica there. GPUs must differ. The CPU
   /// may occur several times and together with GPUs. A GPU without an index is
   /// the current GPU. Empty: all GPUs; if there is no GPU, the wrapper calls
-  /// the module directly and refuses `chunk_sizes` and `chunk_weights`.
+  /// the module directly and refuses `chunk_sizes`.
   TORCH_ARG(std::vector<torch::Device>, devices) = {};
   /// Device of the result. Unset: the first device.
   TORCH_ARG(std::optional<torch::Device>, output_device) = std::nullopt;
@@ -61,11 +61,6 @@ struct DataParallelOptions {
   /// not compute, except the first one for inputs without a tensor; at least
   /// one number must be positive.
   TORCH_ARG(std::vector<int64_t>, chunk_sizes) = {};
-  /// Relative shares of the rows for each device, for batches of any size. {1,
-  /// 2} gives the second device twice as many rows as the first, rounded to
-  /// whole rows by the largest remainders. Not negative, not all 0. Cannot be
-  /// combined with `chunk_sizes`.
-  TORCH_ARG(std::vector<double>, chunk_weights) = {};
   /// Combines the replicas' tensors into one: `concatenate`, `sum`, `mean` or a
   /// custom function. With one device it is not called: the result is the
   /// module's, moved to `output_device`.

@@ -1,16 +1,15 @@
 // An uneven split of the batch.
 //
 // Purpose: the first device also holds the gathered results and the optimizer,
-// so it may process fewer rows, given as numbers of rows (chunk_sizes) or as
-// shares for batches of any size (chunk_weights). It then computes for a
-// shorter time and needs less memory, but sends and receives more, because more
-// rows are on other devices. The gradients still equal those of the plain
-// module. The images are random, so nothing is learnt. Replicas on the CPU
-// share its cores, so their times are not meaningful.
+// so it may process fewer rows (chunk_sizes). It then computes for a shorter
+// time and needs less memory, but sends and receives more, because more rows
+// are on other devices. The gradients still equal those of the plain module.
+// The images are random, so nothing is learnt. Replicas on the CPU share its
+// cores, so their times are not meaningful.
 //
 //   uneven_split
 //   uneven_split --chunk-sizes 8,28,28
-//   uneven_split --devices cuda:0,cuda:1 --chunk-weights 2,3
+//   uneven_split --devices cuda:0,cuda:1 --chunk-sizes 24,40
 #include <dp/data_parallel.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -39,7 +38,6 @@ struct Options {
   std::vector<std::string> devices;
   int64_t batch_size = 64;
   std::vector<int64_t> chunk_sizes;
-  std::vector<double> chunk_weights;
   int64_t steps = 10;
 };
 
@@ -154,17 +152,16 @@ Split measure(const std::shared_ptr<TimedNet>& net,
   return split;
 }
 
-dp::DataParallelOptions uneven(dp::DataParallelOptions options,
-                               const Options& given) {
-  if (!given.chunk_sizes.empty()) {
-    return options.chunk_sizes(given.chunk_sizes);
+// Half as many images for the first device as for each other.
+std::vector<int64_t> relieve_first(int64_t images, size_t devices) {
+  const auto others = static_cast<int64_t>(devices) - 1;
+  const int64_t shares = 2 * others + 1;
+  const int64_t first = (images + shares / 2) / shares;
+  std::vector<int64_t> sizes{first};
+  for (int64_t i = 0; i < others; ++i) {
+    sizes.push_back((images - first + others - 1 - i) / others);
   }
-  if (!given.chunk_weights.empty()) {
-    return options.chunk_weights(given.chunk_weights);
-  }
-  std::vector<double> weights(options.devices().size(), 2);
-  weights.front() = 1;
-  return options.chunk_weights(weights);
+  return sizes;
 }
 
 void print(const Split& even, const Split& uneven) {
@@ -213,7 +210,14 @@ void run(const Options& given) {
       [&] { return std::make_shared<TimedNet>(memory, false); });
   const auto even_split = measure(net, options, batch, given.steps, memory);
   const auto uneven_split =
-      measure(net, uneven(options, given), batch, given.steps, memory);
+      measure(net,
+              dp::DataParallelOptions(options).chunk_sizes(
+                  given.chunk_sizes.empty()
+                      ? relieve_first(given.batch_size, devices.size())
+                      : given.chunk_sizes),
+              batch,
+              given.steps,
+              memory);
   std::cout << format("%ld images a step on %s\n",
                       given.batch_size,
                       c10::Join(", ", devices).c_str());
@@ -237,12 +241,10 @@ int main(int argc, char** argv) {
                      "times");
   line.add("--batch-size", options.batch_size, "Images of a step")
       .between(1, 1 << 14);
-  line.add(
-      "--chunk-sizes", options.chunk_sizes, "Images for each replica: 8,28,28");
-  line.add("--chunk-weights",
-           options.chunk_weights,
-           "Shares for each replica (the first half as much as another)")
-      .excludes("--chunk-sizes");
+  line.add("--chunk-sizes",
+           options.chunk_sizes,
+           "Images for each replica: 8,28,28 (the first half as many as "
+           "another)");
   line.add("--steps", options.steps, "Passes that are timed")
       .between(1, 1 << 14);
   return line.run(argc, argv, [&] { run(options); });

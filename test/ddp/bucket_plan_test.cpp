@@ -88,8 +88,8 @@ TEST_CASE("gradients of other devices get buckets of their own",
 TEST_CASE("a sparse gradient has a bucket of its own", "[bucket_plan]") {
   std::vector<GradientSpec> gradients{
       floats(1), floats(1), floats(1), floats(1)};
-  gradients[1].sparse = true;
-  gradients[3].sparse = true;
+  gradients[1].alone = true;
+  gradients[3].alone = true;
   const BucketCaps caps{1 << 20, 1 << 20};
   CHECK(plan_buckets(gradients, in_order(4), caps) ==
         BucketPlan{{1}, {0, 2}, {3}});

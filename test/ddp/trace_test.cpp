@@ -14,9 +14,9 @@
 
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/reducer.h"
-#include "ddp/trace/detail/step_report.h"
 #include "ddp/trace/detail/timeline.h"
 #include "ddp/trace/detail/trace_file.h"
+#include "ddp/trace/step_trace.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "dp/data_parallel/detail/replica_error.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"

@@ -29,6 +29,7 @@ using ddp::test::Warnings;
 using test::cpus;
 using test::lambda;
 using test::on_cpus;
+using test::Output;
 using torch::Tensor;
 
 struct Batch {
@@ -99,15 +100,6 @@ TEST_CASE("arguments of all kinds are split", "[dp]") {
             x,
             Tensor())
             .equal(x));
-}
-
-struct Output {
-  Tensor logits;
-  std::optional<Tensor> extra;
-  int note = 0;
-};
-auto tensor_fields(const Output& output) {
-  return std::tie(output.logits, output.extra);
 }
 
 TEST_CASE("for_each_tensor finds every tensor", "[dp]") {

@@ -8,7 +8,7 @@
 
 #include <mutex>
 
-#include "dp/data_parallel/detail/reduce_backward.h"
+#include "dp/data_parallel/detail/gradient_path.h"
 #include "dp/data_parallel/detail/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"

@@ -8,7 +8,9 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dp/data_parallel.h"
@@ -46,6 +48,16 @@ struct LambdaImpl : torch::nn::Cloneable<LambdaImpl<Function>> {
 template <typename Function>
 auto lambda(Function function, int64_t in = 3, int64_t out = 2) {
   return std::make_shared<LambdaImpl<Function>>(std::move(function), in, out);
+}
+
+/// A result with tensors and a value that is no tensor.
+struct Output {
+  torch::Tensor logits;
+  std::optional<torch::Tensor> extra;
+  int note = 0;
+};
+inline auto tensor_fields(const Output& output) {
+  return std::tie(output.logits, output.extra);
 }
 
 /// Maps images [n, 1, 8, 8] to 5 scores.

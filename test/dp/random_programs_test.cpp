@@ -5,6 +5,7 @@
 //   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
 //   dp_test "random programs*"
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include <torch/autograd.h>
@@ -206,15 +207,15 @@ class Game {
     const int count = dice_.below(5) + 1;
     DataParallelOptions options;
     options.devices(cpus(count));
+    sizes_.clear();
     if (dice_.chance(30)) {
-      std::vector<double> weights;
       for (int i = 0; i < count; ++i) {
-        weights.push_back(dice_.below(3));
+        sizes_.push_back(dice_.below(3));
       }
-      weights[dice_.below(count)] = 2;
-      options.chunk_weights(weights);
+      sizes_[dice_.below(count)] = 2;
+      options.chunk_sizes(sizes_);
     }
-    told_ << "\nwrap " << count << " " << options.chunk_weights();
+    told_ << "\nwrap " << count << " " << sizes_;
     model_ = std::make_unique<DataParallel<NetImpl>>(ours_->net, options);
   }
 
@@ -228,7 +229,11 @@ class Game {
   /// Runs a forward on both sides, each with a copy of the input. Results and
   /// gradients of the inputs have to be equal.
   void forward(bool spoils) {
-    const int rows = dice_.chance(10) ? 0 : dice_.below(9) + 1;
+    const auto asked =
+        std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0});
+    const int rows = asked > 0          ? static_cast<int>(asked)
+                     : dice_.chance(10) ? 0
+                                        : dice_.below(9) + 1;
     auto x = numbers(dice_, {rows, kFeatures}, 3);
     const auto index =
         numbers(dice_, {rows, 1}, 2).add_(2).to(torch::kLong).view({rows});
@@ -407,6 +412,7 @@ class Game {
   std::ostringstream told_;
   std::unique_ptr<Side> ours_, plain_;
   std::unique_ptr<DataParallel<NetImpl>> model_;
+  std::vector<int64_t> sizes_;  // the wrapper's chunk_sizes
   std::vector<std::pair<Tensor, Tensor>> inputs_;
 };
 

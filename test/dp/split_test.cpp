@@ -3,9 +3,6 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "dp/aggregate.h"
 #include "dp/data_parallel/detail/devices.h"
 #include "dp/data_parallel/detail/scatter.h"
@@ -17,21 +14,8 @@ namespace split_test {
 using detail::Part;
 using detail::scatter;
 using detail::split_rows;
-using detail::SplitRule;
 using Rows = std::vector<int64_t>;
 using torch::Tensor;
-
-SplitRule evenly(size_t devices) {
-  return {devices, {}, {}};
-}
-
-SplitRule by_weight(std::vector<double> weights) {
-  return {weights.size(), {}, weights};
-}
-
-SplitRule by_size(Rows sizes) {
-  return {sizes.size(), sizes, {}};
-}
 
 std::vector<torch::Device> cpus(size_t count) {
   return std::vector<torch::Device>(count, torch::kCPU);
@@ -45,69 +29,43 @@ TEST_CASE("equal shares are those of chunk", "[dp]") {
         expected.push_back(chunk.size(0));
       }
       expected.resize(static_cast<size_t>(devices));
-      CHECK(split_rows(rows, evenly(static_cast<size_t>(devices))) == expected);
-    }
-  }
-}
-
-TEST_CASE("weighted shares", "[dp]") {
-  CHECK(split_rows(9, by_weight({1, 2})) == Rows{3, 6});
-  CHECK(split_rows(10, by_weight({1, 1, 1})) == Rows{4, 3, 3});
-  CHECK(split_rows(1, by_weight({0.1, 0.9})) == Rows{0, 1});
-  CHECK(split_rows(8, by_weight({0, 1, 1})) == Rows{0, 4, 4});
-  CHECK(split_rows(0, by_weight({1, 2})) == Rows{0, 0});
-  CHECK(split_rows(5, by_weight({1e-300, 1e300})) == Rows{0, 5});
-  // For any weights all rows are distributed, and each share is rounded to a
-  // nearest row.
-  const std::vector<double> weights{0.3, 1.7, 2.0, 0.01, 5.5};
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (int64_t rows = 0; rows < 500; ++rows) {
-    const auto shares = split_rows(rows, by_weight(weights));
-    CHECK(std::accumulate(shares.begin(), shares.end(), int64_t{0}) == rows);
-    for (size_t i = 0; i < shares.size(); ++i) {
-      const double exact = static_cast<double>(rows) * weights[i] / total;
-      CHECK(std::abs(static_cast<double>(shares[i]) - exact) < 1);
+      CHECK(split_rows(rows, static_cast<size_t>(devices), {}) == expected);
     }
   }
 }
 
 TEST_CASE("given sizes", "[dp]") {
-  CHECK(split_rows(7, by_size({1, 4, 2})) == Rows{1, 4, 2});
-  CHECK_THROWS_WITH(split_rows(8, by_size({1, 4, 2})),
+  CHECK(split_rows(7, 3, {1, 4, 2}) == Rows{1, 4, 2});
+  CHECK_THROWS_WITH(split_rows(8, 3, {1, 4, 2}),
                     Catch::Contains("Expected a batch of 7 rows for "
                                     "chunk_sizes 1 + 4 + 2, but got 8"));
 }
 
-TEST_CASE("a rule that does not fit", "[dp]") {
-  const auto error = [](const SplitRule& rule) {
+TEST_CASE("chunk sizes that do not fit", "[dp]") {
+  const auto error = [](const Rows& sizes, size_t devices) {
     try {
-      detail::check(rule);
+      detail::check_chunk_sizes(sizes, devices);
     } catch (const c10::Error& caught) {
       return std::string(caught.what_without_backtrace());
     }
     return std::string();
   };
-  CHECK(error(evenly(2)).empty());
-  CHECK(error(by_size({0, 3})).empty());
-  CHECK(error(by_weight({1, 2.5})).empty());
-  CHECK(error({2, {1, 1}, {1, 1}}) ==
-        "Expected chunk_sizes or chunk_weights, but got both");
-  CHECK(error({3, {1, 2}, {}}) ==
+  CHECK(error({}, 2).empty());
+  CHECK(error({0, 3}, 2).empty());
+  CHECK(error({1, 2}, 3) ==
         "Expected one of chunk_sizes for each of 3 devices, but got 2: 1, 2");
-  CHECK(error({0, {1, 2}, {}}) ==
+  CHECK(error({1, 2}, 0) ==
         "Expected one of chunk_sizes for each of 0 devices, but got 2: 1, 2");
-  CHECK(error(by_size({3, -1})) ==
+  CHECK(error({3, -1}, 2) ==
         "Expected chunk_sizes of 0 or more, but got 3, -1");
-  CHECK(error(by_weight({1, NAN})) ==
-        "Expected chunk_weights of 0 or more, but got 1, nan");
-  CHECK(error(by_weight({0, 0})) ==
-        "Expected chunk_weights that are not all 0, but got 0, 0");
+  CHECK(error({0, 0}, 2) ==
+        "Expected chunk_sizes that are not all 0, but got 0, 0");
 }
 
 TEST_CASE("tensors are split alike", "[dp]") {
   const auto a = torch::arange(10).view({5, 2});
   const auto b = torch::arange(5);
-  const auto parts = scatter({a, Tensor(), b}, cpus(3), evenly(3), 0);
+  const auto parts = scatter({a, Tensor(), b}, cpus(3), {}, 0);
   REQUIRE(parts.size() == 3);
   const auto rows_of_a = a.split_with_sizes({2, 2, 1});
   const auto rows_of_b = b.split_with_sizes({2, 2, 1});
@@ -132,22 +90,21 @@ TEST_CASE("devices without rows take no part", "[dp]") {
   const auto rows = [](int64_t n) {
     return std::vector<Tensor>{torch::ones({n, 3})};
   };
-  CHECK(replicas(scatter(rows(2), cpus(4), evenly(4), 0)) == List{0, 1});
-  CHECK(replicas(scatter(rows(6), cpus(4), evenly(4), 0)) == List{0, 1, 2});
-  CHECK(replicas(scatter(rows(3), cpus(3), by_size({0, 1, 2}), 0)) ==
-        List{1, 2});
+  CHECK(replicas(scatter(rows(2), cpus(4), {}, 0)) == List{0, 1});
+  CHECK(replicas(scatter(rows(6), cpus(4), {}, 0)) == List{0, 1, 2});
+  CHECK(replicas(scatter(rows(3), cpus(3), {0, 1, 2}, 0)) == List{1, 2});
   // Without rows to split, one replica gets the input.
-  const auto none = scatter(rows(0), cpus(4), evenly(4), 0);
+  const auto none = scatter(rows(0), cpus(4), {}, 0);
   REQUIRE(replicas(none) == List{0});
   CHECK(none[0].tensors[0].sizes() == at::IntArrayRef{0, 3});
-  CHECK(replicas(scatter({}, cpus(4), evenly(4), 0)) == List{0});
-  CHECK(replicas(scatter({Tensor()}, cpus(4), evenly(4), 0)) == List{0});
+  CHECK(replicas(scatter({}, cpus(4), {}, 0)) == List{0});
+  CHECK(replicas(scatter({Tensor()}, cpus(4), {}, 0)) == List{0});
 }
 
 TEST_CASE("another dimension", "[dp]") {
   const auto tensor = torch::arange(12).view({2, 6});
   const int64_t dim = GENERATE(1, -1);
-  const auto parts = scatter({tensor}, cpus(4), evenly(4), dim);
+  const auto parts = scatter({tensor}, cpus(4), {}, dim);
   REQUIRE(parts.size() == 3);
   for (size_t i = 0; i < 3; ++i) {
     CHECK(parts[i].tensors[0].equal(
@@ -155,38 +112,38 @@ TEST_CASE("another dimension", "[dp]") {
   }
   // Negative dimensions count from the end of each tensor.
   const auto mixed =
-      scatter({torch::ones({4, 6}), torch::ones({6})}, cpus(2), evenly(2), -1);
+      scatter({torch::ones({4, 6}), torch::ones({6})}, cpus(2), {}, -1);
   CHECK(mixed[1].tensors[0].sizes() == at::IntArrayRef{4, 3});
   CHECK(mixed[1].tensors[1].sizes() == at::IntArrayRef{3});
 }
 
 TEST_CASE("what cannot be split", "[dp]") {
   CHECK_THROWS_WITH(
-      scatter({torch::tensor(3.0)}, cpus(2), evenly(2), 0),
+      scatter({torch::tensor(3.0)}, cpus(2), {}, 0),
       Catch::Contains("Expected tensors with a dimension 0 to split, but got "
                       "one of size []"));
   CHECK_THROWS_WITH(
-      scatter({torch::ones({3})}, cpus(2), evenly(2), 1),
+      scatter({torch::ones({3})}, cpus(2), {}, 1),
       Catch::Contains("with a dimension 1 to split, but got one of size [3]"));
   CHECK_THROWS_WITH(
-      scatter({torch::ones({8, 3}), torch::ones({2})}, cpus(3), evenly(3), 0),
+      scatter({torch::ones({8, 3}), torch::ones({2})}, cpus(3), {}, 0),
       Catch::Contains("Expected tensors of one size in dimension 0, to be "
                       "split alike, but got one of size [8, 3] and one of size "
                       "[2];"));
   // Both tensors would give two chunks.
   CHECK_THROWS_WITH(
-      scatter({torch::ones({8}), torch::ones({6})}, cpus(2), evenly(2), 0),
+      scatter({torch::ones({8}), torch::ones({6})}, cpus(2), {}, 0),
       Catch::Contains("but got one of size [8] and one of size [6];") &&
           Catch::Contains("in a struct without tensor_fields, whose tensors "
                           "stay on their device: forward moves them"));
   CHECK_THROWS_WITH(
-      scatter({torch::ones({8}), torch::ones({0})}, cpus(3), evenly(3), 0),
+      scatter({torch::ones({8}), torch::ones({0})}, cpus(3), {}, 0),
       Catch::Contains("but got one of size [8] and one of size [0];"));
 }
 
 TEST_CASE("chunks are differentiable twice", "[dp]") {
   const auto x = torch::randn({5, 2}, torch::requires_grad());
-  const auto parts = scatter({x}, cpus(2), evenly(2), 0);
+  const auto parts = scatter({x}, cpus(2), {}, 0);
   const auto y =
       parts[0].tensors[0].pow(3).sum() + 2 * parts[1].tensors[0].pow(3).sum();
   const auto first = torch::autograd::grad({y}, {x}, {}, {}, true)[0];

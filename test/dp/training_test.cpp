@@ -136,8 +136,7 @@ TEST_CASE("an uneven split changes nothing but who computes what", "[dp]") {
   const auto options =
       GENERATE(DataParallelOptions(on_cpus(3).chunk_sizes({1, 5, 4})),
                DataParallelOptions(on_cpus(3).chunk_sizes({0, 10, 0})),
-               DataParallelOptions(on_cpus(3).chunk_weights({1, 2, 3})),
-               DataParallelOptions(on_cpus(4).chunk_weights({0, 1, 1, 0})));
+               DataParallelOptions(on_cpus(4).chunk_sizes({0, 5, 5, 0})));
   plain->zero_grad();
   input.mutable_grad() = Tensor();
   DataParallel model(plain, options);
@@ -162,7 +161,6 @@ TEST_CASE("each replica gets the rows asked for", "[dp]") {
   using Rows = std::vector<float>;
   CHECK(rows(on_cpus(2), 5) == Rows{3, 3, 3, 2, 2});
   CHECK(rows(on_cpus(2).chunk_sizes({1, 3}), 4) == Rows{1, 3, 3, 3});
-  CHECK(rows(on_cpus(3).chunk_weights({1, 2, 2}), 5) == Rows{1, 2, 2, 2, 2});
   CHECK(rows(on_cpus(3), 2) == Rows{1, 1});
 }
 
@@ -443,7 +441,7 @@ TEST_CASE("the mean of losses is the loss of the whole batch", "[dp]") {
       GENERATE(on_cpus(2),
                on_cpus(3),
                DataParallelOptions(on_cpus(2).chunk_sizes({1, 6})),
-               DataParallelOptions(on_cpus(3).chunk_weights({0, 1, 5})));
+               DataParallelOptions(on_cpus(3).chunk_sizes({0, 1, 6})));
   DataParallel model(net, DataParallelOptions(options).aggregate(mean));
   net->zero_grad();
   const auto loss = model->forward(x, y);

@@ -21,6 +21,7 @@ namespace data_parallel_models_test {
 using ddp::test::any_schedule;
 using test::clone;
 using test::differences;
+using test::Output;
 using torch::Tensor;
 using Names = std::vector<std::string>;
 
@@ -34,14 +35,6 @@ auto tensor_fields(const Text& text) {
   return std::tie(text.words, text.weights);
 }
 
-struct Scores {
-  Tensor scores;
-  std::optional<Tensor> sums;
-};
-auto tensor_fields(const Scores& result) {
-  return std::tie(result.scores, result.sums);
-}
-
 struct ReaderImpl : torch::nn::Cloneable<ReaderImpl> {
   ReaderImpl() { reset(); }
   void reset() override {
@@ -50,13 +43,10 @@ struct ReaderImpl : torch::nn::Cloneable<ReaderImpl> {
         "norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
     fc = register_module("fc", torch::nn::Linear(8, 4));
   }
-  Scores forward(const Text& text) {
+  Output forward(const Text& text) {
     const auto weights = text.weights[0] + text.weights[1];
     const auto read = (norm(table(text.words)) * weights.unsqueeze(-1)).sum(1);
-    Scores result;
-    result.scores = fc(torch::tanh(read)) / text.temperature;
-    result.sums = read.sum(1);
-    return result;
+    return {fc(torch::tanh(read)) / text.temperature, read.sum(1)};
   }
   torch::nn::Embedding table{nullptr};
   torch::nn::LayerNorm norm{nullptr};
@@ -103,14 +93,15 @@ TEST_CASE("a struct goes through a model over GPUs", "[gpu]") {
   Reader net(clone(plain.ptr()));
   auto options = DataParallelOptions().devices(devices);
   if (uneven) {
-    std::vector<double> shares(devices.size(), 3);
-    shares[0] = 1;
-    options.chunk_weights(shares);
+    // 3 and 8 rows, or 1, 5 and 5.
+    std::vector<int64_t> rows(devices.size(), devices.size() == 2 ? 8 : 5);
+    rows[0] = 11 - rows.back() * static_cast<int64_t>(devices.size() - 1);
+    options.chunk_sizes(rows);
   }
   DataParallel model(net, options);
   const auto loss = [&](auto& module) {
     const auto result = module->forward(text_of(11, devices[0]));
-    return result.scores.pow(2).mean() + result.sums->mean();
+    return result.logits.pow(2).mean() + result.extra->mean();
   };
   for (int step = 0; step < 4; ++step) {
     train(plain, loss, step);

@@ -1,38 +1,13 @@
 #include "dp/data_parallel/detail/devices.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 namespace dp::detail {
-namespace {
-
-constexpr double kLeastShare = 0.75;
-
-std::optional<std::string> compare(const std::vector<GpuCapacity>& gpus,
-                                   int64_t GpuCapacity::*member,
-                                   const char* what) {
-  const auto [least, most] = std::minmax_element(
-      gpus.begin(), gpus.end(), [&](const auto& a, const auto& b) {
-        return a.*member < b.*member;
-      });
-  if (static_cast<double>((*least).*member) >=
-      kLeastShare * static_cast<double>((*most).*member)) {
-    return std::nullopt;
-  }
-  return c10::str("There is an imbalance between your GPUs: ",
-                  least->device,
-                  " has less than 75% of the ",
-                  what,
-                  " of ",
-                  most->device,
-                  ". Leave it out of devices or CUDA_VISIBLE_DEVICES, or give "
-                  "it less by chunk_weights.");
-}
-
-}  // namespace
 
 DevicesOfType look_up_devices(c10::DeviceType type) {
   if (type == c10::kCPU) {
@@ -83,24 +58,30 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
   return asked;
 }
 
-c10::Device resolve_output_device(std::optional<c10::Device> asked,
-                                  const std::vector<c10::Device>& devices,
-                                  const LookUpDevices& look_up) {
-  if (asked) {
-    return resolve_device(*asked, look_up);
-  }
-  return devices.empty() ? c10::Device(c10::kCPU) : devices.front();
-}
-
 std::optional<std::string> warn_of_imbalance(
     const std::vector<GpuCapacity>& gpus) {
-  if (gpus.empty()) {
-    return std::nullopt;
+  using Amount = std::pair<const char*, int64_t GpuCapacity::*>;
+  for (const auto& [what, amount] :
+       {Amount("memory", &GpuCapacity::memory_bytes),
+        Amount("multiprocessors", &GpuCapacity::multiprocessors)}) {
+    const auto [least, most] =
+        std::minmax_element(gpus.begin(),
+                            gpus.end(),
+                            [amount = amount](const auto& a, const auto& b) {
+                              return a.*amount < b.*amount;
+                            });
+    if (!gpus.empty() && 4 * ((*least).*amount) < 3 * ((*most).*amount)) {
+      return c10::str("There is an imbalance between your GPUs: ",
+                      least->device,
+                      " has less than 75% of the ",
+                      what,
+                      " of ",
+                      most->device,
+                      ". Leave it out of devices or CUDA_VISIBLE_DEVICES, or "
+                      "give it less by chunk_sizes.");
+    }
   }
-  const auto memory = compare(gpus, &GpuCapacity::memory_bytes, "memory");
-  return memory
-             ? memory
-             : compare(gpus, &GpuCapacity::multiprocessors, "multiprocessors");
+  return std::nullopt;
 }
 
 }  // namespace dp::detail

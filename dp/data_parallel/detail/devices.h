@@ -34,12 +34,6 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
 /// @throws c10::Error if the device does not exist.
 c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up);
 
-/// Returns the device of the results: the requested device, otherwise the first
-/// of `devices`, otherwise the CPU. Throws as `resolve_device`.
-c10::Device resolve_output_device(std::optional<c10::Device> asked,
-                                  const std::vector<c10::Device>& devices,
-                                  const LookUpDevices& look_up);
-
 /// Properties that make one GPU slower or smaller than another.
 struct GpuCapacity {
   c10::Device device;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <typeinfo>
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
@@ -95,7 +96,7 @@ std::vector<Replica::Member> members_of(const torch::nn::Module& module,
                 " are two in the module and one in the replica; untie them in "
                 "reset(), or in make_replica");
     if (is_new) {
-      members.push_back({copy.tensors[i], slot});
+      members.push_back({copy.tensors[i], slot, 0});
     }
   }
   for (const auto& [tensor, slot] : own) {
@@ -152,10 +153,6 @@ void move_to_flat_memory(Replica& replica, const StateLayout& layout) {
   }
 }
 
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor._version();
-}
-
 std::vector<c10::Device> generators_near(c10::Device device) {
   return device.is_cuda() ? std::vector<c10::Device>{c10::kCPU, device}
                           : std::vector<c10::Device>{c10::kCPU};
@@ -181,14 +178,7 @@ Replica make_replica(const StateLayout& layout,
   const ddp::detail::GeneratorStates random(generators_near(device));
   const auto restore = c10::make_scope_exit([&random] { random.restore(); });
   const auto& module = *layout.modules.front();
-  Replica replica{index,
-                  device,
-                  copy_of(module, device, make),
-                  {},
-                  {},
-                  {},
-                  {},
-                  std::vector<uint32_t>(layout.slots.size())};
+  Replica replica{index, device, copy_of(module, device, make), {}, {}, {}, {}};
   auto copy = read_state(replica.module);
   expect_structure(module, layout, *replica.module, copy);
   replica.members = members_of(module, layout, copy, known);
@@ -197,28 +187,18 @@ Replica make_replica(const StateLayout& layout,
   return replica;
 }
 
-void restore_memory(Replica& replica) {
+void follow_module(Replica& replica, const StateLayout& layout) {
   for (auto& member : replica.members) {
     const auto& piece = replica.pieces[member.slot];
     if (!has_memory_of(member.tensor, piece)) {
       member.tensor.set_data(piece);
     }
-  }
-}
-
-void follow_versions(Replica& replica, const StateLayout& layout) {
-  for (const auto& member : replica.members) {
-    const auto version = version_of(layout.slots[member.slot].source);
-    if (version != replica.versions[member.slot]) {
+    const auto& source = layout.slots[member.slot].source;
+    const auto version = source.is_inference() ? 0 : source._version();
+    if (std::exchange(member.version, version) != version) {
       torch::autograd::impl::bump_version(member.tensor);
     }
   }
-  for (size_t slot = 0; slot < layout.slots.size(); ++slot) {
-    replica.versions[slot] = version_of(layout.slots[slot].source);
-  }
-}
-
-void follow_modes(const Replica& replica, const StateLayout& layout) {
   for (size_t i = 0; i < layout.modules.size(); ++i) {
     const bool is_training = layout.modules[i]->is_training();
     if (replica.submodules[i]->is_training() != is_training) {

@@ -24,6 +24,7 @@ struct Replica {
   struct Member {
     at::Tensor tensor;
     size_t slot;
+    uint32_t version = 0;  ///< of the slot's source at the last update
   };
 
   size_t index;  ///< in the list of devices
@@ -35,8 +36,6 @@ struct Replica {
   /// By slot, aliases of the flats' memory; a write to a piece does not change
   /// the version counters of the members.
   std::vector<at::Tensor> pieces;
-  /// Version counters of the sources, by slot, at the last update.
-  std::vector<uint32_t> versions;
 };
 
 /// Clones the module of the layout, or calls `make` if it is set. Moves
@@ -56,17 +55,13 @@ Replica make_replica(const StateLayout& layout,
                      const MakeModule& make,
                      KnownTensors& known);
 
-/// Restores the memory of members that were moved elsewhere, for example by
-/// flatten_parameters() of RNNs.
-void restore_memory(Replica& replica);
-
-/// Increments the version counter of each member whose source has changed since
-/// the last call. Autograd then detects a modification exactly where it would
-/// detect one in the module.
-void follow_versions(Replica& replica, const StateLayout& layout);
-
-/// Sets each submodule to the training or evaluation mode of the module's
-/// submodule.
-void follow_modes(const Replica& replica, const StateLayout& layout);
+/// Updates all of a replica but the values of its flat tensors:
+/// - moves members back to their pieces, from which for example
+///   flatten_parameters() of an RNN has taken them;
+/// - increments the version counter of each member whose source has changed
+///   since the last call. A backward pass of an earlier forward then throws as
+///   it does for the module, instead of computing with the new values;
+/// - sets each submodule to the training mode of the module's submodule.
+void follow_module(Replica& replica, const StateLayout& layout);
 
 }  // namespace dp::detail

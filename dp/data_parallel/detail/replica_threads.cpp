@@ -12,16 +12,42 @@
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
 #include "ddp/tensors/replica_scope.h"
+#include "ddp/tensors/streams.h"
 #include "dp/base/thread_error.h"
-#include "dp/data_parallel/detail/carried_state.h"
-#include "dp/data_parallel/detail/replica_error.h"
 
 namespace dp::detail {
+namespace {
+
+c10::Error wrapped(const std::string& what, const std::string& where) {
+  return {{__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+          what + " (" + where + ")"};
+}
+
+/// Rethrows `error` with `where` added to its text. A c10::Error keeps its
+/// type. Any other exception is nested in a c10::Error.
+[[noreturn]] void rethrow_from(const std::exception_ptr& error,
+                               const std::string& where) {
+  try {
+    std::rethrow_exception(error);
+  } catch (c10::Error& caught) {
+    caught.add_context(where);
+    throw;
+  } catch (const std::exception& caught) {
+    std::throw_with_nested(wrapped(caught.what(), where));
+  } catch (...) {
+    std::throw_with_nested(wrapped("An exception of unknown type", where));
+  }
+}
+
+}  // namespace
 
 class ReplicaThreads::Thread {
  public:
@@ -124,9 +150,16 @@ void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
   if (!on_cpu_.empty()) {
     divide_intraop_threads();
   }
-  const CarriedState state(devices_);
+  const at::ThreadLocalState state;  // grad mode, autocast, profiler, ...
+  const bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+  std::vector<c10::Stream> streams;
+  for (const auto device : devices_) {
+    streams.push_back(ddp::detail::current_stream(device));
+  }
   const auto errors = run_and_wait(replicas, [&](size_t replica) {
-    const CarriedState::Guard guard(state, replica);
+    const at::ThreadLocalStateGuard guard(state);
+    at::autocast::set_autocast_cache_enabled(autocast_cache);
+    const c10::StreamGuard stream(streams[replica]);
     std::optional<ddp::detail::ReplicaScope> scope;
     if (devices_.size() > 1) {
       scope.emplace();

@@ -13,9 +13,10 @@
 namespace dp::detail {
 
 /// Persistent threads, one per replica, that run forwards concurrently. Each
-/// thread has the replica's device, the caller's state (see `CarriedState`)
-/// and, for replicas on the CPU, a share of the caller's intra-op threads. The
-/// threads start at the first use and do not exist in a forked process.
+/// thread has the replica's device, the caller's grad mode, autocast state,
+/// profiler and current streams, and, for replicas on the CPU, a share of the
+/// caller's intra-op threads. The threads start at the first use and do not
+/// exist in a forked process.
 ///
 /// Thread contract: one caller at a time, but for `expect_own_process`.
 class ReplicaThreads {

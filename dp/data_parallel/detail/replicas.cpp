@@ -105,10 +105,6 @@ void Replicas::refresh(const std::vector<size_t>& members) {
     }
   }
   copy_state(copies);
-  for (auto* copy : copies) {
-    follow_versions(*copy, layout_);
-    follow_modes(*copy, layout_);
-  }
   connect_gradients(copies);
 }
 
@@ -116,8 +112,8 @@ void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
   std::vector<c10::Device> targets;
   for (auto* copy : copies) {
-    restore_memory(*copy);
-    (*traffic_)[copy->index].state += layout_.bytes();
+    follow_module(*copy, layout_);
+    (*traffic_)[copy->index].state += layout_.bytes;
     targets.push_back(copy->device);
   }
   broadcast(layout_.device, targets, layout_.flats.size(), [&](size_t flat) {
@@ -152,14 +148,6 @@ void Replicas::check_nothing_registered() const {
               "submodules, parameters or buffers, which each replica has made "
               "with values of its own; make them in the constructor, or call "
               "the module itself once before it is wrapped");
-}
-
-std::vector<std::shared_ptr<torch::nn::Module>> Replicas::modules() const {
-  std::vector<std::shared_ptr<torch::nn::Module>> all{module_};
-  for (const auto& copy : copies_) {
-    all.push_back(copy.module);
-  }
-  return all;
 }
 
 torch::nn::Module& Replicas::operator[](size_t replica) {

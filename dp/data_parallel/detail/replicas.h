@@ -6,7 +6,7 @@
 
 #include "dp/data_parallel/detail/gradient_path.h"
 #include "dp/data_parallel/detail/replica.h"
-#include "dp/data_parallel/detail/traffic_counters.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 namespace dp::detail {
 
@@ -39,10 +39,6 @@ class Replicas {
   void check_nothing_registered() const;
 
   torch::nn::Module& operator[](size_t replica);
-
-  /// Returns all replicas. They may outlive this object; their gradients are
-  /// still added to the module's.
-  std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
 
  private:
   void make(const ModuleState& state);

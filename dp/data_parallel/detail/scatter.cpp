@@ -1,17 +1,15 @@
 #include "dp/data_parallel/detail/scatter.h"
 
 #include <algorithm>
-#include <iterator>
+#include <numeric>
 #include <optional>
 
 #include <ATen/WrapDimUtils.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 namespace dp::detail {
 namespace {
-
-/// Number of rows of each device.
-using RowCounts = std::vector<int64_t>;
 
 constexpr const char* kForAll =
     "a value for every replica is passed as a number, or in a struct without "
@@ -53,17 +51,16 @@ std::optional<int64_t> count_rows(const std::vector<at::Tensor>& tensors,
                           : std::optional(count_rows(*first, dim));
 }
 
-bool takes_part(int64_t rows) {
-  return rows > 0;
-}
-
+/// Returns a chunk for each part, or the whole tensor for a single part.
 std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
-                                  const RowCounts& rows,
+                                  const std::vector<Part>& parts,
                                   int64_t dim) {
-  RowCounts sizes;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(sizes), takes_part);
-  if (sizes.size() < 2) {
-    return {tensor};
+  if (parts.size() < 2 || !tensor.defined()) {
+    return std::vector<at::Tensor>(parts.size(), tensor);
+  }
+  std::vector<int64_t> sizes;
+  for (const auto& part : parts) {
+    sizes.push_back(part.samples);
   }
   auto chunks = tensor.split_with_sizes(sizes, dim);
   for (auto& chunk : chunks) {
@@ -76,29 +73,70 @@ std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
   return chunks;
 }
 
-std::vector<Part> parts_for(const RowCounts& rows) {
-  std::vector<Part> parts;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (takes_part(rows[i])) {
-      parts.push_back({i, rows[i], {}});
-    }
+}  // namespace
+
+void check_chunk_sizes(const std::vector<int64_t>& chunk_sizes,
+                       size_t devices) {
+  if (chunk_sizes.empty()) {
+    return;
   }
-  return parts.empty() ? std::vector<Part>(1) : parts;
+  const auto given = c10::Join(", ", chunk_sizes);
+  TORCH_CHECK(chunk_sizes.size() == devices,
+              "Expected one of chunk_sizes for each of ",
+              devices,
+              " devices, but got ",
+              chunk_sizes.size(),
+              ": ",
+              given);
+  const auto [least, most] =
+      std::minmax_element(chunk_sizes.begin(), chunk_sizes.end());
+  TORCH_CHECK(
+      *least >= 0, "Expected chunk_sizes of 0 or more, but got ", given);
+  TORCH_CHECK(
+      *most > 0, "Expected chunk_sizes that are not all 0, but got ", given);
 }
 
-}  // namespace
+std::vector<int64_t> split_rows(int64_t rows,
+                                size_t devices,
+                                const std::vector<int64_t>& chunk_sizes) {
+  if (chunk_sizes.empty()) {
+    const auto count = static_cast<int64_t>(devices);
+    const int64_t each = (rows + count - 1) / count;
+    std::vector<int64_t> shares;
+    for (int64_t i = 0; i < count; ++i) {
+      shares.push_back(std::clamp<int64_t>(rows - i * each, 0, each));
+    }
+    return shares;
+  }
+  const auto total =
+      std::accumulate(chunk_sizes.begin(), chunk_sizes.end(), int64_t{0});
+  TORCH_CHECK(total == rows,
+              "Expected a batch of ",
+              total,
+              " rows for chunk_sizes ",
+              c10::Join(" + ", chunk_sizes),
+              ", but got ",
+              rows,
+              "; leave chunk_sizes out for batches of other sizes");
+  return chunk_sizes;
+}
 
 std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           const std::vector<c10::Device>& devices,
-                          const SplitRule& rule,
+                          const std::vector<int64_t>& chunk_sizes,
                           int64_t dim) {
-  const auto count = count_rows(tensors, dim);
-  const auto rows = count ? split_rows(*count, rule) : RowCounts();
-  auto parts = parts_for(rows);
+  std::vector<Part> parts;
+  if (const auto count = count_rows(tensors, dim)) {
+    const auto rows = split_rows(*count, devices.size(), chunk_sizes);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] > 0) {
+        parts.push_back({i, rows[i], {}});
+      }
+    }
+  }
+  parts.resize(std::max<size_t>(parts.size(), 1));
   for (const auto& tensor : tensors) {
-    const auto chunks = tensor.defined()
-                            ? chunks_of(tensor, rows, dim)
-                            : std::vector<at::Tensor>(parts.size());
+    const auto chunks = chunks_of(tensor, parts, dim);
     for (size_t k = 0; k < parts.size(); ++k) {
       parts[k].tensors.push_back(
           to_device(chunks[k], devices[parts[k].replica]));

@@ -48,11 +48,10 @@ bool is_unchanged(const Slot& slot, const at::Tensor& tensor) {
 void place_slots(StateLayout& layout) {
   std::vector<ddp::detail::GradientSpec> specs;
   for (const auto& slot : layout.slots) {
-    const bool is_alone =
-        slot.source.numel() *
-            static_cast<int64_t>(c10::elementSize(slot.dtype)) >=
-        kBytesSentTogether;
-    specs.push_back({slot.source.numel(), slot.dtype, c10::kCPU, is_alone});
+    const int64_t numel = slot.source.numel();
+    const auto size = static_cast<int64_t>(c10::elementSize(slot.dtype));
+    const bool is_alone = numel * size >= kBytesSentTogether;
+    specs.push_back({numel, slot.dtype, layout.device, is_alone});
   }
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -64,60 +63,39 @@ void place_slots(StateLayout& layout) {
       layout.slots[member].offset = flat.numel;
       flat.numel += specs[member].numel;
     }
+    layout.bytes +=
+        flat.numel * static_cast<int64_t>(c10::elementSize(flat.dtype));
     layout.flats.push_back(std::move(flat));
-  }
-}
-
-void add_state(const std::shared_ptr<torch::nn::Module>& module,
-               ModuleState& state) {
-  state.modules.push_back(module);
-  const auto add = [&](const auto& named) {
-    for (const auto& item : named) {
-      state.tensors.push_back(item.value());
-    }
-  };
-  add(module->named_parameters(/*recurse=*/false));
-  add(module->named_buffers(/*recurse=*/false));
-  for (const auto& child : module->children()) {
-    add_state(child, state);
-  }
-}
-
-void add_names(const torch::nn::Module& module,
-               const std::string& prefix,
-               std::vector<std::string>& names) {
-  const auto add = [&](const auto& named) {
-    for (const auto& item : named) {
-      names.push_back(prefix + item.key());
-    }
-  };
-  add(module.named_parameters(/*recurse=*/false));
-  add(module.named_buffers(/*recurse=*/false));
-  for (const auto& child : module.named_children()) {
-    add_names(*child.value(), prefix + child.key() + ".", names);
   }
 }
 
 }  // namespace
 
 ModuleState read_state(const std::shared_ptr<torch::nn::Module>& module) {
-  ModuleState state;
-  add_state(module, state);
+  ModuleState state{module->modules(), {}};
+  for (const auto& part : state.modules) {
+    for (const auto& named : {part->named_parameters(/*recurse=*/false),
+                              part->named_buffers(/*recurse=*/false)}) {
+      for (const auto& item : named) {
+        state.tensors.push_back(item.value());
+      }
+    }
+  }
   return state;
 }
 
 std::vector<std::string> names_of(const torch::nn::Module& module) {
   std::vector<std::string> names;
-  add_names(module, "", names);
-  return names;
-}
-
-int64_t StateLayout::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& flat : flats) {
-    bytes += flat.numel * static_cast<int64_t>(c10::elementSize(flat.dtype));
+  for (const auto& part : module.named_modules()) {
+    const auto prefix = part.key().empty() ? "" : part.key() + ".";
+    for (const auto& named : {part.value()->named_parameters(/*recurse=*/false),
+                              part.value()->named_buffers(/*recurse=*/false)}) {
+      for (const auto& item : named) {
+        names.push_back(prefix + item.key());
+      }
+    }
   }
-  return bytes;
+  return names;
 }
 
 StateLayout lay_out(const ModuleState& state, c10::Device device) {

@@ -52,8 +52,7 @@ struct StateLayout {
   std::vector<Slot> slots;
   std::vector<size_t> slot_of;  ///< by index in ModuleState::tensors
   std::vector<FlatSpec> flats;
-
-  int64_t bytes() const;
+  int64_t bytes = 0;  ///< of all flat tensors
 };
 
 /// Places tensors of one dtype side by side in flat tensors of about 16 MiB. A

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <dp/traffic.h>
+#include <dp/data_parallel.h>
 
 #include <cstdint>
 #include <string>

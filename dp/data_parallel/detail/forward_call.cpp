@@ -1,4 +1,4 @@
-#include "dp/data_parallel/detail/leaves.h"
+#include "dp/data_parallel/detail/forward_call.h"
 
 namespace dp::detail {
 namespace {

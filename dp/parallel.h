@@ -1,3 +1,0 @@
-#pragma once
-
-#include "dp/data_parallel/parallel.h"  // IWYU pragma: export
