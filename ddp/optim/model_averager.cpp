@@ -7,9 +7,9 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "ddp/job/state_sync.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
+#include "ddp/job/state_sync.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
