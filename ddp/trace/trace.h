@@ -8,9 +8,9 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-// Timing of training steps: LibTorch's profiler around some steps, the part of
-// the communication that is hidden behind computation, and a timeline of all
-// ranks for a trace viewer.
+// Timing of training steps: LibTorch's profiler around some steps, and a
+// timeline of all ranks for a trace viewer. The sample inspect_sync computes
+// from the events which part of the communication is hidden.
 //
 // DDP_TRACE=FILE writes such a timeline of the first steps of a program that
 // does not use this header. A wrapper records the scope
@@ -35,8 +35,6 @@
 //     optimizer.step();
 //   }
 //   const auto events = profiler.stop();
-//   const ddp::StepTimes times = ddp::step_times(events, 5);
-//   std::cout << times.hidden << " ms hidden, " << times.exposed << " not\n";
 //   ddp::save_timeline("timeline.json", events);
 // @endcode
 namespace ddp {
@@ -114,45 +112,6 @@ class Profiler {
   c10::Device device_;
   bool is_running_ = true;
 };
-
-/// Times of a step, in milliseconds. `forward`, `backward` and `optimizer` are
-/// whole scopes; the other values cover only the backward pass. communication =
-/// hidden + exposed; `hidden` is the communication during which the rank
-/// computes.
-struct StepTimes {
-  double forward;        ///< scopes named "forward"
-  double backward;       ///< scopes named "backward"
-  double compute;        ///< computation
-  double communication;  ///< collectives
-  double hidden;         ///< collectives beside computation
-  double exposed;        ///< collectives without computation
-  double optimizer;      ///< scopes named "optimizer"
-};
-
-/// Pure: returns the means over `steps` steps of one rank, from the scopes
-/// named "forward", "backward" and "optimizer" and the events in them. A GPU
-/// executes work asynchronously: synchronize it before the end of each scope. A
-/// missing scope counts as 0; `steps` must be positive.
-StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps);
-
-/// Pure: returns the spans of the scopes with this name.
-TimeSpans scopes(const std::vector<TraceEvent>& events,
-                 const std::string& name);
-
-/// One all-reduce, in milliseconds since the start of its backward pass.
-struct AllReduceTime {
-  double begin;      ///< start of the all-reduce
-  double end;        ///< end of the all-reduce
-  double hidden;     ///< hidden fraction of its time, 0 to 1
-  int64_t elements;  ///< number of elements; 0 if unknown
-};
-
-/// Pure: returns the all-reduces of the last scope "backward", ordered by their
-/// begin; empty without this scope. An all-reduce in shared memory counts from
-/// its start until its end, although the rank works for it in parts of that
-/// time only.
-std::vector<AllReduceTime> last_all_reduces(
-    const std::vector<TraceEvent>& events);
 
 /// Writes the events of all ranks of `group` to a file for chrome://tracing and
 /// ui.perfetto.dev (Chrome's trace event format). Each rank of `group` is a

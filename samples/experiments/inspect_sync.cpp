@@ -25,6 +25,7 @@
 #include "samples/support/datasets.h"
 #include "samples/support/devices.h"
 #include "samples/support/models.h"
+#include "samples/support/step_times.h"
 #include "samples/support/text.h"
 
 namespace {
@@ -260,13 +261,13 @@ void show_gradients(Experiment& experiment, const Options& options) {
 // Returns the time of the same backward pass without communication.
 double milliseconds_alone(const std::vector<ddp::TraceEvent>& events,
                           int64_t steps) {
-  const auto spans = ddp::scopes(events, "backward alone");
+  const auto spans = samples::scopes(events, "backward alone");
   return static_cast<double>(ddp::total_length(spans)) / 1e6 /
          static_cast<double>(steps);
 }
 
 void show_times(const std::vector<ddp::TraceEvent>& events, int64_t steps) {
-  const ddp::StepTimes mine = ddp::step_times(events, steps);
+  const samples::StepTimes mine = samples::step_times(events, steps);
   const auto rows = gather(torch::tensor({mine.forward,
                                           mine.backward,
                                           mine.compute,
@@ -300,7 +301,7 @@ void show_reductions(const std::vector<ddp::TraceEvent>& events) {
       "\n4. All-reduces of the last step on rank 0, in ms since its backward "
       "pass began");
   print_on_first("   begin      end   hidden   elements");
-  for (const auto& reduction : ddp::last_all_reduces(events)) {
+  for (const auto& reduction : samples::last_all_reduces(events)) {
     print_on_first(format("%8.2f %8.2f %6.0f %% %10ld",
                           reduction.begin,
                           reduction.end,

@@ -80,36 +80,6 @@ TEST_CASE("pieces of time are united and intersected", "[trace]") {
   CHECK(total_length(both) == 7);
 }
 
-TEST_CASE("where the time of a step goes", "[trace]") {
-  const auto times = step_times(kTwoSteps, 2);
-  CHECK(times.forward == Approx(8));
-  CHECK(times.backward == Approx(12));
-  CHECK(times.compute == Approx(7));
-  // Communication in [12, 19), [111, 113) and [116, 120). Hidden: [12, 16),
-  // [111, 113) and [116, 118).
-  CHECK(times.communication == Approx(6.5));
-  CHECK(times.hidden == Approx(4));
-  CHECK(times.exposed == Approx(2.5));
-  CHECK(times.optimizer == Approx(2));
-  CHECK(flat(scopes(kTwoSteps, "backward alone")) ==
-        std::vector<int64_t>{50 * kMs, 56 * kMs});
-  CHECK(scopes(kTwoSteps, "nothing").empty());
-}
-
-TEST_CASE("the all-reduces of the last step", "[trace]") {
-  const auto found = last_all_reduces(kTwoSteps);
-  REQUIRE(found.size() == 2);
-  CHECK(found[0].begin == Approx(5));
-  CHECK(found[0].end == Approx(7));
-  CHECK(found[0].hidden == Approx(1));
-  CHECK(found[0].elements == 7);
-  CHECK(found[1].begin == Approx(10));
-  CHECK(found[1].end == Approx(14));
-  CHECK(found[1].hidden == Approx(0.5));
-  CHECK(found[1].elements == 5);
-  CHECK(last_all_reduces({}).empty());
-}
-
 TEST_CASE("a report of steps divides their time in three", "[trace]") {
   auto events = kTwoSteps;
   events.push_back(event(Kind::scope, "DistributedDataParallel.forward", 0, 8));
@@ -260,11 +230,19 @@ TEST_CASE("the profiler sees scopes and the backward pass", "[trace]") {
     loss.backward();
   }
   const auto events = profiler.stop();
-  const auto times = step_times(events, 1);
-  CHECK(times.forward > 0);
-  CHECK(times.compute > 0);
-  CHECK(times.compute <= times.backward);
-  CHECK(times.communication == 0);
+  const auto length_of = [&](Kind kind, const std::string& start) {
+    int64_t sum = 0;
+    for (const auto& event : events) {
+      if (event.kind == kind && event.name.rfind(start, 0) == 0) {
+        sum += event.span.length();
+      }
+    }
+    return sum;
+  };
+  CHECK(length_of(Kind::scope, "forward") > 0);
+  CHECK(length_of(Kind::compute, "") > 0);
+  CHECK(length_of(Kind::compute, "") <= length_of(Kind::scope, "backward"));
+  CHECK(length_of(Kind::communication, "") == 0);
   CHECK(std::count_if(events.begin(), events.end(), [](const auto& event) {
           return event.kind == Kind::other && event.name == "aten::mm";
         }) == 3);
@@ -302,7 +280,6 @@ TEST_CASE("the profiler sees all of Gloo's collectives", "[trace]") {
                                 }) == 1,
                   name);
     }
-    TORCH_CHECK(step_times(events, 1).communication > 0);
     // All communication is Gloo's, also the reducer's own, which has no
     // gradients.
     for (const auto& event : events) {
