@@ -73,7 +73,7 @@ class Variable : public Stateful {
 
   IValue state_dict() const override {
     if constexpr (kIsTensor) {
-      return variable_.defined() ? IValue(variable_.detach()) : IValue();
+      return variable_.defined() ? IValue(variable_.detach().cpu()) : IValue();
     } else {
       return variable_;
     }

@@ -399,6 +399,37 @@ TEST_CASE("a resumed optimizer averages in the same steps",
                     Contains("an averager for PostLocalSGDOptimizer"));
 }
 
+TEST_CASE("an archive holds the outer optimizer", "[averager][optim]") {
+  const auto make = [](const Tensor& weight) {
+    return std::make_unique<PostLocalSGDOptimizer<torch::optim::SGD>>(
+        std::make_shared<ModelAverager>(
+            Every(1).outer(torch::optim::SGDOptions(0.7).momentum(0.9)),
+            std::vector<Tensor>{weight}),
+        std::vector<Tensor>{weight},
+        0.1);
+  };
+  const auto step = [](torch::optim::Optimizer& optimizer, Tensor& weight) {
+    weight.mutable_grad() = torch::ones_like(weight);
+    optimizer.step();
+  };
+  auto weight = leaf(1);
+  const auto first = make(weight);
+  step(*first, weight);
+  std::stringstream file;
+  torch::save(*first, file);
+  auto other = leaf(5);
+  const auto second = make(other);
+  torch::load(*second, file);
+  {
+    const torch::NoGradGuard no_grad;
+    other.copy_(weight);
+  }
+  step(*first, weight);
+  step(*second, other);
+  CHECK(other.equal(weight));
+  CHECK(second->averager()->steps() == 2);
+}
+
 /// An inner step, towards a goal that differs between ranks.
 void inner_step(double& weight, int rank) {
   weight -= 0.05 * (rank + 1) * (weight - 3 * rank);
