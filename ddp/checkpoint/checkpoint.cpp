@@ -349,7 +349,7 @@ std::string Checkpoint::read(const std::string& path,
 void Checkpoint::load(const std::string& path,
                       const detail::TorchFile& file,
                       const Communicator& ranks) {
-  const auto rng = std::make_shared<detail::RngState>(modules());
+  detail::RngState rng(modules());
   Loaded loaded;
   ranks.run_on_all([&] {
     loaded = detail::explain("Cannot load " + path,
@@ -367,7 +367,7 @@ void Checkpoint::load(const std::string& path,
 }
 
 Checkpoint::Loaded Checkpoint::check(const IValue& file,
-                                     const std::shared_ptr<Stateful>& rng,
+                                     Stateful& rng,
                                      const Communicator& ranks) const {
   // A file with a model need not be a dict of entries.
   const auto is_model = [](const Entry& entry) {
@@ -400,8 +400,8 @@ Checkpoint::Loaded Checkpoint::check(const IValue& file,
   if (version && saved.has_value(kRng) &&
       saved.list(kRng).size() == ranks.size()) {
     const auto state = saved.list(kRng)[ranks.rank()];
-    rng->check_state_dict(state);
-    loaded.states.emplace_back(rng.get(), state);
+    rng.check_state_dict(state);
+    loaded.states.emplace_back(&rng, state);
   }
   loaded.epoch = optional_integer(saved, kEpoch);
   loaded.step = optional_integer(saved, kStep);

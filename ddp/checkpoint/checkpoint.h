@@ -262,7 +262,7 @@ class Checkpoint {
                           detail::TorchFile& file);
   /// Finds the state of each entry and checks it.
   Loaded check(const c10::IValue& file,
-               const std::shared_ptr<Stateful>& rng,
+               Stateful& rng,
                const detail::Communicator& ranks) const;
   /// Checks the file on all ranks, then continues from it. Collective.
   void load(const std::string& path,

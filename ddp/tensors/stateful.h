@@ -4,7 +4,7 @@
 
 namespace ddp {
 
-/// Selects the ranks whose values a `Checkpoint` saves.
+/// Selects the ranks that contribute values to a `Checkpoint`.
 enum class CheckpointScope {
   /// Rank 0's value, which all ranks load.
   common,
@@ -16,12 +16,12 @@ enum class CheckpointScope {
   per_rank_modulo,
 };
 
-/// An object whose state a `Checkpoint` saves and loads, as PyTorch's
-/// torch.distributed.checkpoint.stateful.Stateful. `ZeroRedundancyOptimizer`,
-/// `PostLocalSGDOptimizer`, `ModelAverager`, `GradScaler`, `DistributedSampler`
-/// and `Exchange` implement it; so may a class of the program, which then goes
-/// into `Checkpoint::add`. Modules, LibTorch's optimizers and variables need no
-/// such class.
+/// An object with a state that a `Checkpoint` saves and loads. Corresponds to
+/// PyTorch's torch.distributed.checkpoint.stateful.Stateful.
+/// `ZeroRedundancyOptimizer`, `PostLocalSGDOptimizer`, `ModelAverager`,
+/// `GradScaler`, `DistributedSampler` and `Exchange` implement it; a class of
+/// the program may, too. `Checkpoint::add` takes these objects, and modules,
+/// LibTorch's optimizers and variables as they are.
 ///
 /// A state is a value that Python's torch.load can read: None, bool, int,
 /// float, str, a dense tensor, and dicts, lists and tuples of these.
@@ -69,7 +69,7 @@ class Stateful {
   /// @throws c10::Error if the state does not fit.
   virtual void load_state_dict(const c10::IValue& state) = 0;
 
-  /// Returns the ranks whose states are saved.
+  /// Selects the ranks that save their states.
   virtual CheckpointScope checkpoint_scope() const {
     return CheckpointScope::common;
   }

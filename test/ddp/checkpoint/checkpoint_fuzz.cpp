@@ -183,7 +183,7 @@ c10::IValue other_value(Random& random) {
                                      int64_t{0},
                                      std::numeric_limits<int64_t>::max(),
                                      std::numeric_limits<double>::quiet_NaN(),
-                                     1e300,
+                                     1e30,
                                      true,
                                      "strong_wolfe",
                                      ddp::detail::new_dict(),
