@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
@@ -21,6 +22,13 @@
 
 namespace ddp {
 namespace {
+
+// Entries of Python's state.
+constexpr const char* kScale = "scale";
+constexpr const char* kGrowthFactor = "growth_factor";
+constexpr const char* kBackoffFactor = "backoff_factor";
+constexpr const char* kGrowthInterval = "growth_interval";
+constexpr const char* kGrowthTracker = "_growth_tracker";
 
 constexpr const char* kFoundInf = "all-reduce of what a GradScaler has found";
 
@@ -356,44 +364,51 @@ void GradScaler::set_growth_interval(int64_t interval) {
   }
 }
 
-std::optional<GradScalerState> GradScaler::state_dict() const {
-  if (!enabled_) {
-    return std::nullopt;
+c10::IValue GradScaler::state_dict() const {
+  auto state = detail::new_dict().toGenericDict();
+  if (enabled_) {
+    state.insert(kScale, get_scale());
+    state.insert(kGrowthFactor, growth_factor_);
+    state.insert(kBackoffFactor, backoff_factor_);
+    state.insert(kGrowthInterval, growth_interval_);
+    state.insert(kGrowthTracker,
+                 growth_tracker_.defined()
+                     ? int64_t{growth_tracker_.item<int>()}
+                     : first_tracker_);
   }
-  const int64_t tracker =
-      growth_tracker_.defined() ? growth_tracker_.item<int>() : first_tracker_;
-  return GradScalerState{
-      get_scale(), growth_factor_, backoff_factor_, growth_interval_, tracker};
+  return state;
 }
 
-void GradScaler::check_state_dict(
-    const std::optional<GradScalerState>& state) const {
+void GradScaler::check_state_dict(const c10::IValue& state) const {
   if (!enabled_) {
     return;
   }
+  const detail::DictReader saved(state, "scaler");
   TORCH_CHECK(
-      state.has_value(),
+      !saved.entries().empty(),
       "Expected the state of an enabled GradScaler, but got that of one "
       "that was not; go on with enabled(false), or without its state");
-  checked_scale(state->scale);
-  checked_growth(state->growth_factor);
-  checked_backoff(state->backoff_factor);
-  checked_interval(state->growth_interval);
-  TORCH_CHECK(state->growth_tracker >= 0,
+  checked_scale(saved.number(kScale));
+  checked_growth(saved.number(kGrowthFactor));
+  checked_backoff(saved.number(kBackoffFactor));
+  checked_interval(saved.integer(kGrowthInterval));
+  const auto tracker = saved.integer(kGrowthTracker);
+  TORCH_CHECK(tracker >= 0,
               "Expected a growth_tracker of at least 0, but got ",
-              state->growth_tracker);
+              tracker);
 }
 
-void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
+void GradScaler::load_state_dict(const c10::IValue& state) {
   check_state_dict(state);
   if (!enabled_) {
     return;
   }
-  first_scale_ = state->scale;
-  first_tracker_ = state->growth_tracker;
-  growth_factor_ = state->growth_factor;
-  backoff_factor_ = state->backoff_factor;
-  set_growth_interval(state->growth_interval);
+  const detail::DictReader saved(state, "scaler");
+  first_scale_ = saved.number(kScale);
+  first_tracker_ = saved.integer(kGrowthTracker);
+  growth_factor_ = saved.number(kGrowthFactor);
+  backoff_factor_ = saved.number(kBackoffFactor);
+  set_growth_interval(saved.integer(kGrowthInterval));
   if (scale_.defined()) {
     scale_.fill_(first_scale_);
     growth_tracker_.fill_(first_tracker_);
@@ -422,17 +437,19 @@ void GradScaler::end_join(int source) {
         "finish([&] { scaler.step(optimizer); scaler.update(); })");
   }
   auto& group = *join()->group();
-  auto state = *state_dict();
+  auto state = state_dict().toGenericDict();
   const auto device = detail::device_for(group, c10::kCPU);
   const auto numbers =
-      at::tensor({state.scale, static_cast<double>(state.growth_tracker)},
+      at::tensor({state.at(kScale).toDouble(),
+                  static_cast<double>(state.at(kGrowthTracker).toInt())},
                  at::kDouble)
           .to(device);
   detail::broadcast_from(source, group, {numbers});
   const auto host = detail::copy_result(
       numbers, c10::kCPU, group, "broadcast of a GradScaler's state");
-  state.scale = host.data_ptr<double>()[0];
-  state.growth_tracker = static_cast<int64_t>(host.data_ptr<double>()[1]);
+  state.insert_or_assign(kScale, host.data_ptr<double>()[0]);
+  state.insert_or_assign(kGrowthTracker,
+                         static_cast<int64_t>(host.data_ptr<double>()[1]));
   load_state_dict(state);
   progress_.clear();
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/job/join.h"
+#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 
@@ -44,16 +44,6 @@ struct GradScalerOptions {
   /// one all-reduce of one number on the device of the scale, also on a rank
   /// without gradients.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
-};
-
-/// State of a `GradScaler` in a checkpoint: the entries of Python's
-/// `scaler.state_dict()`.
-struct GradScalerState {
-  double scale = 65536;            ///< current scale
-  double growth_factor = 2;        ///< `GradScalerOptions::growth_factor`
-  double backoff_factor = 0.5;     ///< `GradScalerOptions::backoff_factor`
-  int64_t growth_interval = 2000;  ///< `GradScalerOptions::growth_interval`
-  int64_t growth_tracker = 0;      ///< good updates since the last change
 };
 
 /// Prevents gradients of half precision from becoming zero: multiplies the loss
@@ -92,7 +82,7 @@ struct GradScalerState {
 /// @endcode
 ///
 /// Source: torch/amp/grad_scaler.py of PyTorch 2.11.
-class GradScaler : public Joinable {
+class GradScaler : public Joinable, public Stateful {
  public:
   /// @throws c10::Error if a factor, the scale or the interval is out of the
   ///   range in `GradScalerOptions`.
@@ -171,17 +161,19 @@ class GradScaler : public Joinable {
   /// Returns `GradScalerOptions::enabled`.
   bool is_enabled() const { return enabled_; }
 
-  /// Returns the state to save, after an `update()`; std::nullopt if the scaler
-  /// is disabled. `ddp::Checkpoint::scaler` saves and loads it. Waits for the
-  /// device.
-  std::optional<GradScalerState> state_dict() const;
-  /// Continues from a saved state. Does nothing if the scaler is disabled.
-  /// @throws c10::Error, without any change, for std::nullopt (the state of a
-  ///   disabled scaler), for numbers that the constructor does not accept, or
-  ///   for a negative `growth_tracker`.
-  void load_state_dict(const std::optional<GradScalerState>& state);
+  /// Returns the entries of Python's `scaler.state_dict()`, after an
+  /// `update()`: "scale", "growth_factor", "backoff_factor", "growth_interval"
+  /// and
+  /// "_growth_tracker"; an empty dict if the scaler is disabled. Waits for the
+  /// device. `ddp::Checkpoint::scaler` saves and loads them.
+  c10::IValue state_dict() const override;
   /// Throws if `load_state_dict` would throw, and changes nothing.
-  void check_state_dict(const std::optional<GradScalerState>& state) const;
+  void check_state_dict(const c10::IValue& state) const override;
+  /// Continues from a saved state. Does nothing if the scaler is disabled.
+  /// @throws c10::Error, without any change, for an empty dict (the state of a
+  ///   disabled scaler), a missing entry, numbers that the constructor does not
+  ///   accept, or a negative "_growth_tracker".
+  void load_state_dict(const c10::IValue& state) override;
 
   /// The functions of `Joinable`.
   std::string join_name() const override;

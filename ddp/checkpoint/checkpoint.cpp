@@ -1,102 +1,235 @@
 #include "ddp/checkpoint/checkpoint.h"
 
-#include <utility>
+#include <algorithm>
+#include <array>
+#include <sstream>
 
-#include "ddp/checkpoint/detail/exchange_entry.h"
-#include "ddp/checkpoint/detail/load_together.h"
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include "ddp/checkpoint/detail/adapters.h"
+#include "ddp/checkpoint/detail/communicator.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp {
+namespace {
 
-Checkpoint::Checkpoint(std::shared_ptr<torch::nn::Module> model) {
-  add("model", std::move(model));
+using c10::IValue;
+using detail::Communicator;
+using detail::DictReader;
+using torch::nn::Module;
+using torch::optim::Optimizer;
+
+constexpr int64_t kFormatVersion = 2;
+constexpr const char* kModel = "model";
+constexpr const char* kEpoch = "epoch";
+constexpr const char* kStep = "step";
+constexpr const char* kRng = "rng";
+constexpr const char* kVersion = "format_version";
+constexpr std::array kOwnNames{kEpoch, kStep, kRng, kVersion};
+
+const Module* module_of(const Stateful& object) {
+  const auto* state = dynamic_cast<const detail::ModuleState*>(&object);
+  return state == nullptr ? nullptr : &state->module();
 }
 
-Checkpoint& Checkpoint::add(std::string name,
-                            std::shared_ptr<torch::nn::Module> module) {
-  parts_.add(std::move(name), detail::entry_of(std::move(module)));
+std::string in_entry(const std::string& name) {
+  return "in \"" + name + "\"";
+}
+
+/// Returns the state of a sampler from the progress of all ranks. Collective.
+IValue collect_sampler(const DistributedSampler& sampler,
+                       std::optional<size_t> trained,
+                       const Communicator& ranks) {
+  const auto mine = sampler.progress(trained);
+  std::vector<SamplerProgress> by_rank;
+  for (const auto& text :
+       ranks.gather(c10::str(mine.rank, ' ', mine.done, ' ', mine.in_pass))) {
+    SamplerProgress progress;
+    std::istringstream(text) >> progress.rank >> progress.done >>
+        progress.in_pass;
+    by_rank.push_back(progress);
+  }
+  return sampler.state_dict(by_rank);
+}
+
+/// Returns a copy of a state with all tensors on the CPU.
+IValue on_cpu(const IValue& value) {
+  if (value.isTensor()) {
+    return value.toTensor().cpu();
+  }
+  if (value.isGenericDict()) {
+    auto dict = detail::new_dict().toGenericDict();
+    for (const auto& item : value.toGenericDict()) {
+      dict.insert(item.key(), on_cpu(item.value()));
+    }
+    return dict;
+  }
+  if (value.isList() || value.isTuple()) {
+    auto list = detail::new_list().toList();
+    for (const auto& item : value.isList()
+                                ? value.toListRef()
+                                : value.toTupleRef().elements().asArrayRef()) {
+      list.push_back(on_cpu(item));
+    }
+    return list;
+  }
+  return value;
+}
+
+/// Returns a state as bytes for another rank.
+std::string to_bytes(const IValue& state) {
+  const auto bytes = torch::jit::pickle_save(on_cpu(state));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Returns the states of `to_bytes`.
+IValue list_of(const std::vector<std::string>& states) {
+  auto list = detail::new_list().toList();
+  for (const auto& bytes : states) {
+    list.push_back(torch::jit::pickle_load({bytes.begin(), bytes.end()}));
+  }
+  return list;
+}
+
+/// Returns the state of this rank from an entry's value in a file.
+IValue state_in(const IValue& saved,
+                const std::string& name,
+                CheckpointScope scope,
+                const Communicator& ranks) {
+  if (scope == CheckpointScope::common) {
+    return saved;
+  }
+  const auto where = "its checkpoint[\"" + name + "\"]";
+  TORCH_CHECK(saved.isList() && !saved.toListRef().empty(),
+              "expected a list with the values of the ranks as ",
+              where,
+              ", but got ",
+              saved.isList() ? "an empty one" : detail::describe(saved));
+  const auto states = saved.toListRef();
+  TORCH_CHECK(scope == CheckpointScope::per_rank_modulo ||
+                  states.size() == ranks.size(),
+              "expected a list with the values of ",
+              ranks.size(),
+              " ranks as ",
+              where,
+              ", but got those of ",
+              states.size(),
+              "; leave the entry out of the Checkpoint that loads");
+  return states[ranks.rank() % states.size()];
+}
+
+std::optional<int64_t> optional_integer(const DictReader& saved,
+                                        const std::string& key) {
+  return saved.has_value(key) ? std::optional(saved.integer(key))
+                              : std::nullopt;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::shared_ptr<Module> model) {
+  add(kModel, std::move(model));
+}
+
+Checkpoint& Checkpoint::add_entry(Entry entry) {
+  const auto is_name = [&](const char* name) { return entry.name == name; };
+  const auto is_mine = [&](const Entry& other) {
+    return entry.name == other.name;
+  };
+  TORCH_CHECK(
+      !entry.name.empty() &&
+          std::none_of(kOwnNames.begin(), kOwnNames.end(), is_name) &&
+          std::none_of(entries_.begin(), entries_.end(), is_mine),
+      "Expected a name of its own for each entry of a checkpoint, other "
+      "than epoch, step, rng and format_version, but got \"",
+      entry.name,
+      "\"");
+  TORCH_CHECK(entry.object != nullptr,
+              "Expected an object with a state as \"",
+              entry.name,
+              "\" of a checkpoint, but got none");
+  entries_.push_back(std::move(entry));
   return *this;
 }
 
-Checkpoint& Checkpoint::add(std::string name,
-                            torch::optim::Optimizer& optimizer) {
-  parts_.add(std::move(name), detail::entry_of(optimizer));
+Checkpoint& Checkpoint::remove(const char* name) {
+  entries_.erase(
+      std::remove_if(entries_.begin(),
+                     entries_.end(),
+                     [&](const Entry& entry) { return entry.name == name; }),
+      entries_.end());
   return *this;
+}
+
+Checkpoint& Checkpoint::add(std::string name, std::shared_ptr<Module> module) {
+  return add_entry({std::move(name),
+                    std::make_shared<detail::ModuleState>(std::move(module))});
+}
+
+Checkpoint& Checkpoint::add_optimizer(std::string name, Optimizer& optimizer) {
+  return add_entry({std::move(name), detail::optimizer_state(optimizer)});
 }
 
 Checkpoint& Checkpoint::add(std::string name, DistributedSampler sampler) {
-  parts_.add(std::move(name), detail::entry_of(std::move(sampler)));
-  return *this;
+  return add_entry({std::move(name),
+                    std::make_shared<DistributedSampler>(std::move(sampler))});
 }
 
 Checkpoint& Checkpoint::add(std::string name, GradScaler& scaler) {
-  parts_.add(std::move(name), detail::entry_of(scaler));
-  return *this;
+  return add_entry(
+      {std::move(name), detail::borrowed(scaler), scaler.is_enabled()});
 }
 
-Checkpoint& Checkpoint::add(std::string name, ModelAverager& averager) {
-  parts_.add(std::move(name), detail::entry_of(averager));
-  return *this;
+Checkpoint& Checkpoint::add(std::string name, Stateful& object) {
+  return add_entry({std::move(name), detail::borrowed(object)});
 }
 
 Checkpoint& Checkpoint::add(std::string name,
-                            std::shared_ptr<Exchange> exchange) {
-  parts_.add(std::move(name), detail::entry_of(std::move(exchange)));
-  return *this;
-}
-
-Checkpoint& Checkpoint::add_variable(const std::string& name,
-                                     detail::CheckpointVariable variable,
-                                     CheckpointScope scope) {
-  parts_.add(
-      name,
-      detail::entry_of(name, variable, scope == CheckpointScope::per_rank));
-  return *this;
+                            std::shared_ptr<Stateful> object) {
+  return add_entry({std::move(name), std::move(object)});
 }
 
 Checkpoint& Checkpoint::add(const std::string& name,
                             bool& variable,
                             CheckpointScope scope) {
-  return add_variable(name, &variable, scope);
+  return add(name, detail::variable_state(name, variable, scope));
 }
 
 Checkpoint& Checkpoint::add(const std::string& name,
                             int64_t& variable,
                             CheckpointScope scope) {
-  return add_variable(name, &variable, scope);
+  return add(name, detail::variable_state(name, variable, scope));
 }
 
 Checkpoint& Checkpoint::add(const std::string& name,
                             double& variable,
                             CheckpointScope scope) {
-  return add_variable(name, &variable, scope);
+  return add(name, detail::variable_state(name, variable, scope));
 }
 
 Checkpoint& Checkpoint::add(const std::string& name,
                             std::string& variable,
                             CheckpointScope scope) {
-  return add_variable(name, &variable, scope);
+  return add(name, detail::variable_state(name, variable, scope));
 }
 
 Checkpoint& Checkpoint::add(const std::string& name,
                             torch::Tensor& variable,
                             CheckpointScope scope) {
-  return add_variable(name, &variable, scope);
+  return add(name, detail::variable_state(name, variable, scope));
 }
 
-Checkpoint& Checkpoint::optimizer(torch::optim::Optimizer& optimizer) {
-  parts_.set("optimizer", detail::entry_of(optimizer));
-  return *this;
+Checkpoint& Checkpoint::optimizer(Optimizer& optimizer) {
+  return remove("optimizer").add("optimizer", optimizer);
 }
 
 Checkpoint& Checkpoint::sampler(DistributedSampler sampler) {
-  parts_.set("sampler", detail::entry_of(std::move(sampler)));
-  return *this;
+  return remove("sampler").add("sampler", std::move(sampler));
 }
 
 Checkpoint& Checkpoint::scaler(GradScaler& scaler) {
-  parts_.set("scaler", detail::entry_of(scaler));
-  return *this;
+  return remove("scaler").add("scaler", scaler);
 }
 
 Checkpoint& Checkpoint::process_group(c10::intrusive_ptr<c10d::Backend> group) {
@@ -105,39 +238,173 @@ Checkpoint& Checkpoint::process_group(c10::intrusive_ptr<c10d::Backend> group) {
 }
 
 Checkpoint& Checkpoint::epoch(int64_t epoch) {
-  parts_.epoch = epoch;
+  epoch_ = epoch;
   return *this;
 }
 
 Checkpoint& Checkpoint::step(int64_t step) {
-  parts_.step = step;
+  step_ = step;
   return *this;
 }
 
 Checkpoint& Checkpoint::trained(std::optional<size_t> examples) {
-  parts_.trained = examples;
+  trained_ = examples;
   return *this;
 }
 
+std::vector<const Module*> Checkpoint::modules() const {
+  std::vector<const Module*> modules;
+  for (const auto& entry : entries_) {
+    if (const auto* module = module_of(*entry.object)) {
+      modules.push_back(module);
+    }
+  }
+  return modules;
+}
+
 void Checkpoint::save(const std::string& path) const {
-  const detail::Ranks ranks(group_);
-  const auto value = detail::collect(parts_, ranks);
+  const Communicator ranks(group_);
+  const auto value = collect(path, ranks);
   ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
-      detail::write_torch_file(path,
-                               detail::explain("Cannot save " + path, value));
+      detail::write_torch_file(path, value);
     }
   });
 }
 
-void Checkpoint::load(const std::string& path) {
-  const detail::Ranks ranks(group_);
-  detail::TorchFile file;
-  const auto error = detail::read_together(path, ranks, file);
+IValue Checkpoint::collect(const std::string& path,
+                           const Communicator& ranks) const {
+  std::vector<IValue> values;  // of the entries; bytes for those by rank
+  std::string error;
+  for (const auto& entry : entries_) {
+    // After an error, too: a state may need all ranks.
+    try {
+      values.push_back(entry.object->state_dict());
+      if (entry.object->checkpoint_scope() != CheckpointScope::common) {
+        values.back() = to_bytes(values.back());
+      }
+    } catch (const std::exception& thrown) {
+      if (error.empty()) {
+        error = "Cannot save " + path + ": " + in_entry(entry.name) + ": " +
+                detail::text_of(thrown);
+      }
+    }
+  }
+  error = ranks.first_error(error);
   if (!error.empty()) {
     ranks.fail(error);
   }
-  detail::apply_on_all_ranks(path, file, parts_, ranks);
+  auto file = detail::new_dict().toGenericDict();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const auto& object = *entries_[i].object;
+    if (const auto* sampler =
+            dynamic_cast<const DistributedSampler*>(&object)) {
+      values[i] = collect_sampler(*sampler, trained_, ranks);
+    } else if (object.checkpoint_scope() != CheckpointScope::common) {
+      values[i] = list_of(ranks.gather_on_first(values[i].toStringRef()));
+    }
+    file.insert(entries_[i].name, values[i]);
+  }
+  file.insert(kEpoch, epoch_);
+  file.insert(kStep, step_);
+  const detail::RngState rng(modules());
+  const auto states = ranks.gather(to_bytes(rng.state_dict()));
+  if (ranks.rank() == 0) {
+    file.insert(kRng, list_of(states));
+  }
+  file.insert(kVersion, kFormatVersion);
+  return file;
+}
+
+void Checkpoint::load(const std::string& path) {
+  const Communicator ranks(group_);
+  detail::TorchFile file;
+  const auto error = read(path, ranks, file);
+  if (!error.empty()) {
+    ranks.fail(error);
+  }
+  load(path, file, ranks);
+}
+
+std::string Checkpoint::read(const std::string& path,
+                             const Communicator& ranks,
+                             detail::TorchFile& file) {
+  auto error = ranks.try_on_all([&] { file = detail::read_torch_file(path); });
+  if (!error.empty()) {
+    return error;
+  }
+  const auto ids = ranks.gather(file.content_id);
+  for (size_t rank = 1; rank < ids.size(); ++rank) {
+    if (ids[rank] != ids[0]) {
+      return "Cannot load " + path + ": rank 0 and rank " +
+             std::to_string(rank) +
+             " see different files there; put it on a file system that all "
+             "ranks share, or copy rank 0's file to every host";
+    }
+  }
+  return "";
+}
+
+void Checkpoint::load(const std::string& path,
+                      const detail::TorchFile& file,
+                      const Communicator& ranks) {
+  detail::RngState rng(modules());
+  Loaded loaded;
+  ranks.run_on_all([&] {
+    loaded = detail::explain("Cannot load " + path,
+                             [&] { return check(file.value, rng, ranks); });
+  });
+  epoch_ = loaded.epoch.value_or(epoch_);
+  step_ = loaded.step.value_or(step_);
+  ranks.run_on_all([&] {
+    detail::explain("Cannot load " + path, [&] {
+      for (const auto& [object, state] : loaded.states) {
+        object->load_state_dict(state);
+      }
+    });
+  });
+}
+
+Checkpoint::Loaded Checkpoint::check(const IValue& file,
+                                     Stateful& rng,
+                                     const Communicator& ranks) const {
+  // A file with a model need not be a dict of entries.
+  const auto is_model = [](const Entry& entry) {
+    return entry.name == kModel && module_of(*entry.object) != nullptr;
+  };
+  const bool has_model =
+      std::any_of(entries_.begin(), entries_.end(), is_model);
+  const auto model = has_model ? detail::find_state_dict(file) : IValue();
+  // In a bare state dict, "epoch" and "rng" are names of tensors.
+  const DictReader saved(model.is(file) ? detail::new_dict() : file,
+                         "checkpoint");
+  const auto version = optional_integer(saved, kVersion);
+  TORCH_CHECK(version.value_or(0) <= kFormatVersion,
+              "it was written by a newer version of this library");
+  Loaded loaded;
+  for (const auto& entry : entries_) {
+    if (entry.is_loaded) {
+      const auto value = is_model(entry) ? model : saved.get(entry.name);
+      detail::explain(in_entry(entry.name), [&] {
+        auto* object = entry.object.get();
+        const auto state =
+            state_in(value, entry.name, object->checkpoint_scope(), ranks);
+        object->check_state_dict(state);
+        loaded.states.emplace_back(object, state);
+      });
+    }
+  }
+  // Without a version, a Python program wrote the file, and "rng" has its
+  // meaning. The states of another number of ranks are left alone.
+  if (version && saved.has_value(kRng) &&
+      saved.list(kRng).size() == ranks.size()) {
+    const auto state = saved.list(kRng)[ranks.rank()];
+    rng.check_state_dict(state);
+    loaded.states.emplace_back(&rng, state);
+  }
+  loaded.epoch = optional_integer(saved, kEpoch);
+  loaded.step = optional_integer(saved, kStep);
+  return loaded;
 }
 
 }  // namespace ddp

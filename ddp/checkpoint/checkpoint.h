@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -12,18 +15,16 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/grad_scaler.h"
-#include "ddp/checkpoint/detail/checkpoint_file.h"
-#include "ddp/checkpoint/detail/variable_entry.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/data/distributed_sampler.h"
-#include "ddp/exchanges/exchange.h"
-#include "ddp/optim/model_averager.h"
+#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 
-/// Selects the ranks whose values of a variable a `Checkpoint` saves: rank 0's
-/// value for all ranks, or each rank's own value.
-enum class CheckpointScope { common, per_rank };
+namespace detail {
+class Communicator;
+struct TorchFile;
+}  // namespace detail
 
 /// Saves and restores an interrupted training. Bind the model, the optimizer
 /// and so on once; then save and load as often as needed. Several models,
@@ -52,8 +53,9 @@ enum class CheckpointScope { common, per_rank };
 /// converted to the dtype of the model, and whole numbers may stand for floats.
 /// Any other value of another type or shape is an error.
 ///
-/// Models, samplers and exchanges are shared; optimizers, scalers, averagers
-/// and variables must outlive the Checkpoint. Not thread-safe.
+/// Models, samplers and objects in a shared_ptr are shared; optimizers,
+/// scalers, other objects and variables must outlive the Checkpoint. Not
+/// thread-safe.
 ///
 /// LibTorch's learning rate schedulers have no readable state. To resume, a new
 /// scheduler counts the epochs again, and the optimizer keeps the loaded rate:
@@ -123,29 +125,30 @@ class Checkpoint {
                std::shared_ptr<torch::nn::Module>(module.ptr()));
   }
   /// Adds an optimizer; see `optimizer` for the supported classes.
-  Checkpoint& add(std::string name, torch::optim::Optimizer& optimizer);
+  template <class Type,
+            std::enable_if_t<std::is_base_of_v<torch::optim::Optimizer, Type>,
+                             int> = 0>
+  Checkpoint& add(std::string name, Type& optimizer) {
+    return add_optimizer(std::move(name), optimizer);
+  }
   /// Adds a sampler.
   Checkpoint& add(std::string name, DistributedSampler sampler);
   /// Adds a scaler.
   Checkpoint& add(std::string name, GradScaler& scaler);
-  /// Adds an averager: its number of steps, and its outer parameters and
-  /// momentum. Do not add the averager of a `PostLocalSGDOptimizer`, which is
-  /// part of the optimizer's entry.
-  Checkpoint& add(std::string name, ModelAverager& averager);
-  /// Adds the state of each rank's exchange, for example the errors of
-  /// `PowerSGD` or the passes left of a `SwitchExchange`. If another number of
-  /// ranks loads the file, each rank gets the state of its rank modulo the
-  /// number of saved states.
-  /// `PowerSGD` checks the sizes of its state only in the next pass, which
-  /// throws if they do not fit.
-  /// @throws c10::Error as above, or if `exchange` is null.
-  Checkpoint& add(std::string name, std::shared_ptr<Exchange> exchange);
+  /// Adds an object with a state: a `ModelAverager`, or an object of the
+  /// program's own class. Do not add the averager of a `PostLocalSGDOptimizer`,
+  /// which is part of the optimizer's entry.
+  Checkpoint& add(std::string name, Stateful& object);
+  /// As above, for a shared object: an `Exchange`, for example for the errors
+  /// of `PowerSGD` or the passes left of a `SwitchExchange`. `PowerSGD` checks
+  /// the sizes of its state only in the next pass, which throws if they do not
+  /// fit.
+  /// @throws c10::Error as above, or if `object` is null.
+  Checkpoint& add(std::string name, std::shared_ptr<Stateful> object);
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`
   /// assigns it. A defined tensor keeps its device, and must have the saved
   /// shape and dtype.
-  /// @param scope  `per_rank` saves and loads each rank's own value, for the
-  ///   same number of ranks; `common` saves rank 0's value and loads it on all
-  ///   ranks.
+  /// @param scope  the ranks whose values are saved.
   Checkpoint& add(const std::string& name,
                   bool& variable,
                   CheckpointScope scope = CheckpointScope::common);
@@ -166,11 +169,12 @@ class Checkpoint {
                   torch::Tensor& variable,
                   CheckpointScope scope = CheckpointScope::common);
 
-  /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or
-  /// LBFGS, a fused one, or a ZeroRedundancyOptimizer of any of these. A class
-  /// derived from one of these is saved as that one, without state of its own.
-  /// Another class is an error of `save` and `load` (c10::Error on all ranks).
-  /// The file is the same for all of them. For a PostLocalSGDOptimizer it also
+  /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a
+  /// fused one, or a ZeroRedundancyOptimizer of any of these. A class derived
+  /// from one of these is saved as that one, without state of its own, unless
+  /// the class is `Stateful`. Another class that is not `Stateful`, for example
+  /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
+  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
   /// contains the averager's "step", as PyTorch's does.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// Sets the sampler of the training set, to resume in the middle of an epoch.
@@ -186,11 +190,11 @@ class Checkpoint {
   /// Sets the epoch to continue with. `load` sets it too.
   Checkpoint& epoch(int64_t epoch);
   /// Returns the epoch to continue with.
-  int64_t epoch() const { return parts_.epoch; }
+  int64_t epoch() const { return epoch_; }
   /// Sets the number of steps made. `load` sets it too.
   Checkpoint& step(int64_t step);
   /// Returns the number of steps made.
-  int64_t step() const { return parts_.step; }
+  int64_t step() const { return step_; }
   /// Sets the number of examples that this rank has trained on in the current
   /// pass of the sampler in this program. Needed only to save in the middle of
   /// an epoch with a data loader that has worker threads, whose sampler is
@@ -207,9 +211,7 @@ class Checkpoint {
   ///
   /// Collective: returns when the file is on the disk.
   /// @throws c10::Error on every rank, with the reason of the first rank that
-  ///   failed. An optimizer or exchange that throws while its state is gathered
-  ///   throws on its own rank alone; the other ranks wait until that rank
-  ///   leaves or the time-out is over.
+  ///   failed.
   void save(const std::string& path) const;
 
   /// Reads the file on every rank and restores all entries, the rank's random
@@ -224,17 +226,53 @@ class Checkpoint {
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// @throws c10::Error on every rank if any rank finds the file missing,
   ///   truncated, damaged or an entry that does not fit (the error names it),
-  ///   or if ranks see different files. Nothing is changed then.
+  ///   or if ranks see different files. Nothing is changed then. If a rank
+  ///   runs out of memory after that, all ranks throw, too, and the training is
+  ///   undefined until another load.
   void load(const std::string& path);
 
  private:
   friend class CheckpointFolder;
 
-  Checkpoint& add_variable(const std::string& name,
-                           detail::CheckpointVariable variable,
-                           CheckpointScope scope);
+  struct Entry {
+    std::string name;
+    std::shared_ptr<Stateful> object;
+    bool is_loaded = true;  // false: a disabled scaler, which ignores the file
+  };
+  /// Content of a file that fits all entries.
+  struct Loaded {
+    std::vector<std::pair<Stateful*, c10::IValue>> states;
+    std::optional<int64_t> epoch;
+    std::optional<int64_t> step;
+  };
 
-  detail::CheckpointParts parts_;
+  Checkpoint& add_entry(Entry entry);
+  Checkpoint& remove(const char* name);
+  Checkpoint& add_optimizer(std::string name,
+                            torch::optim::Optimizer& optimizer);
+  std::vector<const torch::nn::Module*> modules() const;
+
+  /// Returns the value to write on rank 0. Collective.
+  c10::IValue collect(const std::string& path,
+                      const detail::Communicator& ranks) const;
+  /// Reads the file on every rank. Collective. Returns the reason if it is not
+  /// the same valid file on all ranks, otherwise "".
+  static std::string read(const std::string& path,
+                          const detail::Communicator& ranks,
+                          detail::TorchFile& file);
+  /// Finds the state of each entry and checks it.
+  Loaded check(const c10::IValue& file,
+               Stateful& rng,
+               const detail::Communicator& ranks) const;
+  /// Checks the file on all ranks, then continues from it. Collective.
+  void load(const std::string& path,
+            const detail::TorchFile& file,
+            const detail::Communicator& ranks);
+
+  std::vector<Entry> entries_;
+  int64_t epoch_ = 0;
+  int64_t step_ = 0;
+  std::optional<size_t> trained_;
   c10::intrusive_ptr<c10d::Backend> group_;
 };
 

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/detail/folder_plan.h"
-#include "ddp/checkpoint/detail/load_together.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
 
@@ -116,7 +116,7 @@ void CheckpointFolder::finish_write() {
 
 bool CheckpointFolder::save(const Checkpoint& checkpoint) {
   group_ = checkpoint.group_;
-  const detail::Ranks ranks(group_);
+  const detail::Communicator ranks(group_);
   if (!options_.wait_when_busy() &&
       ranks.gather(writer_.is_idle() ? "" : kBusy)[0] == kBusy) {
     return false;
@@ -124,26 +124,27 @@ bool CheckpointFolder::save(const Checkpoint& checkpoint) {
   if (options_.in_background()) {
     wait();
   }
-  const auto value = detail::collect(checkpoint.parts_, ranks);
+  const auto step = checkpoint.step();
+  const auto path = folder_ + "/" + detail::checkpoint_name(step);
+  const auto value = checkpoint.collect(path, ranks);
   ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
-      write(checkpoint.step(), value);
+      write(path, step, value);
     }
   });
   return true;
 }
 
-void CheckpointFolder::write(int64_t step,
-                             const std::function<c10::IValue()>& value) {
-  const auto name = detail::checkpoint_name(step);
-  const auto path = folder_ + "/" + name;
+void CheckpointFolder::write(const std::string& path,
+                             int64_t step,
+                             const c10::IValue& value) {
   auto work = detail::explain("Cannot save " + path, [&] {
     // An error is ignored here: opening the file then fails with its reason.
     ::mkdir(folder_.c_str(), 0777);
     auto plan = detail::plan_save(
         names_in(folder_), unsound_, step, options_.keep_last());
     auto pickled =
-        detail::pickle(value(),
+        detail::pickle(value,
                        options_.in_background() ? detail::Storages::copied
                                                 : detail::Storages::shared);
     return [folder = folder_,
@@ -170,7 +171,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
   if (options_.in_background()) {
     wait();
   }
-  const detail::Ranks ranks(group_);
+  const detail::Communicator ranks(group_);
   std::string mine;
   ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
@@ -183,13 +184,13 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
   for (const auto& name : names) {
     const auto path = folder_ + "/" + name;
     detail::TorchFile file;
-    const auto error = detail::read_together(path, ranks, file);
+    const auto error = Checkpoint::read(path, ranks, file);
     if (!error.empty()) {
       unsound_.insert(name);
       errors += (errors.empty() ? "" : "; ") + error;
       continue;
     }
-    detail::apply_on_all_ranks(path, file, checkpoint.parts_, ranks);
+    checkpoint.load(path, file, ranks);
     if (!errors.empty() && ranks.rank() == 0) {
       TORCH_WARN(
           "Loaded ", path, ", since what is newer is not sound: ", errors);
@@ -204,7 +205,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
 }
 
 void CheckpointFolder::wait() {
-  detail::Ranks(group_).run_on_all([this] { finish_write(); });
+  detail::Communicator(group_).run_on_all([this] { finish_write(); });
 }
 
 }  // namespace ddp

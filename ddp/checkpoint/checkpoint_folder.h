@@ -3,10 +3,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <set>
 #include <string>
 
+#include <ATen/core/ivalue.h>
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -114,7 +114,7 @@ class CheckpointFolder {
   void wait();
 
  private:
-  void write(int64_t step, const std::function<c10::IValue()>& value);
+  void write(const std::string& path, int64_t step, const c10::IValue& value);
   void finish_write();
 
   std::string folder_;

@@ -6,7 +6,6 @@
 
 #include <c10/core/GradMode.h>
 
-#include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
@@ -136,6 +135,21 @@ std::string join(const std::vector<std::string>& phrases) {
   return text;
 }
 
+/// Returns the tensors under the module's names.
+/// @throws c10::Error as `load_state_dict`.
+StateDict match(const Module& module,
+                const StateDict& tensors,
+                const LoadStateDictOptions& options) {
+  const auto expected = state_dict(module);
+  const auto mine = wrappers_around(expected);
+  const auto theirs = wrappers_around(tensors);
+  const auto given =
+      theirs > mine ? without_wrappers(tensors, theirs - mine) : tensors;
+  const auto wrong = differences(expected, given, options.strict());
+  TORCH_CHECK(wrong.empty(), "it does not fit the module: ", join(wrong));
+  return given;
+}
+
 }  // namespace
 
 namespace detail {
@@ -178,26 +192,8 @@ c10::IValue find_state_dict(const c10::IValue& value) {
   return value;
 }
 
-MatchedState match(const Module& module,
-                   const StateDict& tensors,
-                   const LoadStateDictOptions& options) {
-  const auto expected = state_dict(module);
-  const auto mine = wrappers_around(expected);
-  const auto theirs = wrappers_around(tensors);
-  const auto given =
-      theirs > mine ? without_wrappers(tensors, theirs - mine) : tensors;
-  const auto wrong = differences(expected, given, options.strict());
-  TORCH_CHECK(wrong.empty(), "it does not fit the module: ", join(wrong));
-  return {given, keys_of_one_side(expected, given)};
-}
-
-void copy_into(Module& module, const StateDict& matched) {
-  c10::NoGradGuard no_grad;
-  for (auto& item : state_dict(module)) {
-    if (const auto* tensor = matched.find(item.key())) {
-      item.value().copy_(*tensor);
-    }
-  }
+void check_state_dict(const Module& module, const StateDict& tensors) {
+  match(module, tensors, {});
 }
 
 }  // namespace detail
@@ -211,9 +207,15 @@ StateDict state_dict(const Module& module) {
 IncompatibleKeys load_state_dict(Module& module,
                                  const StateDict& tensors,
                                  const LoadStateDictOptions& options) {
-  auto matched = detail::match(module, tensors, options);
-  detail::copy_into(module, matched.tensors);
-  return std::move(matched.keys);
+  const auto given = match(module, tensors, options);
+  const auto mine = state_dict(module);
+  const c10::NoGradGuard no_grad;
+  for (const auto& item : mine) {
+    if (const auto* tensor = given.find(item.key())) {
+      at::Tensor(item.value()).copy_(*tensor);
+    }
+  }
+  return keys_of_one_side(mine, given);
 }
 
 void save_state_dict(const Module& module, const std::string& path) {
@@ -224,12 +226,10 @@ IncompatibleKeys load_state_dict(Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options) {
   const auto value = detail::read_torch_file(path).value;
-  auto matched = detail::explain("Cannot load " + path, [&] {
-    return detail::match(
+  return detail::explain("Cannot load " + path, [&] {
+    return load_state_dict(
         module, detail::to_state_dict(detail::find_state_dict(value)), options);
   });
-  detail::copy_into(module, matched.tensors);
-  return std::move(matched.keys);
 }
 
 }  // namespace ddp

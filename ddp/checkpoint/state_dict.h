@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/ivalue.h>
 #include <torch/arg.h>
 #include <torch/nn/module.h>
 #include <torch/ordered_dict.h>
@@ -94,4 +95,21 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});
 
+namespace detail {
+
+/// Converts a state dict to the dict that is written to a file, and back.
+///
+/// @throws c10::Error if the value is no dict of tensors.
+c10::IValue to_value(const StateDict& tensors);
+StateDict to_state_dict(const c10::IValue& value);
+
+/// Returns the state dict in the content of a file: the value itself, or its
+/// entry "model", "state_dict" or "model_state_dict", recursively.
+c10::IValue find_state_dict(const c10::IValue& value);
+
+/// Throws as `load_state_dict` would, without a change.
+void check_state_dict(const torch::nn::Module& module,
+                      const StateDict& tensors);
+
+}  // namespace detail
 }  // namespace ddp

@@ -4,6 +4,7 @@
 
 #include <torch/serialize/archive.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/data/detail/split_indices.h"
 #include "ddp/job/process_group.h"
 
@@ -12,6 +13,17 @@ namespace {
 
 using detail::EpochProgress;
 using detail::Split;
+
+// Entries of the state.
+constexpr const char* kEpochEntry = "epoch";
+constexpr const char* kPositionEntry = "position";
+constexpr const char* kDatasetSizeEntry = "dataset_size";
+constexpr const char* kSeedEntry = "seed";
+constexpr const char* kShuffleEntry = "shuffle";
+constexpr const char* kAheadEntry = "ahead";
+
+// Entry of LibTorch's archives.
+constexpr const char* kState = "state";
 
 /// Drops places beyond the end of the dataset.
 EpochProgress fitting(const EpochProgress& done, size_t dataset_size) {
@@ -49,6 +61,57 @@ Split resolve(size_t dataset_size, const DistributedSamplerOptions& options) {
           tail};
 }
 
+/// Returns the saved part of an epoch.
+/// @throws c10::Error if it does not fit the split.
+EpochProgress read_progress(const detail::DictReader& saved,
+                            const Split& split) {
+  const auto position = saved.integer(kPositionEntry);
+  const auto dataset_size = saved.integer(kDatasetSizeEntry);
+  TORCH_CHECK_VALUE(position >= 0 && position <= dataset_size,
+                    "Expected a sampler position in [0, ",
+                    dataset_size,
+                    "], but got ",
+                    position);
+  EpochProgress done{static_cast<size_t>(position), {}};
+  int64_t place = position;
+  for (const auto& next : saved.list(kAheadEntry)) {
+    TORCH_CHECK(next.isInt(),
+                "expected ints as its sampler[\"ahead\"], but got ",
+                detail::describe(next));
+    TORCH_CHECK_VALUE(next.toInt() > place && next.toInt() < dataset_size,
+                      "Expected places of ",
+                      dataset_size,
+                      " examples in ascending order behind the sampler's "
+                      "position ",
+                      position,
+                      ", but got ",
+                      next.toInt());
+    place = next.toInt();
+    done.ahead.push_back(static_cast<size_t>(place));
+  }
+  const auto shuffle = saved.boolean(kShuffleEntry);
+  const auto seed = static_cast<uint64_t>(saved.integer(kSeedEntry));
+  if (position == 0 && done.ahead.empty()) {
+    return done;
+  }
+  TORCH_CHECK_VALUE(dataset_size == static_cast<int64_t>(split.dataset_size),
+                    "Expected the dataset that the saved pass ran over, of ",
+                    dataset_size,
+                    " examples, but got one of ",
+                    split.dataset_size);
+  TORCH_CHECK_VALUE(
+      shuffle == split.shuffle && (!split.shuffle || seed == split.seed),
+      "Expected the order of the saved pass (shuffle ",
+      shuffle,
+      ", seed ",
+      seed,
+      "), but got shuffle ",
+      split.shuffle,
+      ", seed ",
+      split.seed);
+  return done;
+}
+
 }  // namespace
 
 struct DistributedSampler::Shared {
@@ -59,7 +122,7 @@ struct DistributedSampler::Shared {
 
   // State of the next pass.
   int64_t epoch = 0;
-  EpochProgress start;  // not empty only after load_state
+  EpochProgress start;  // not empty only after load_state_dict
 
   // State of the running pass.
   std::vector<size_t> indices;
@@ -76,13 +139,17 @@ struct DistributedSampler::Shared {
     phase = Phase::running;
   }
 
-  SamplerState at(int64_t at_epoch, const EpochProgress& places) const {
-    return {at_epoch,
-            static_cast<int64_t>(places.first),
-            static_cast<int64_t>(split.dataset_size),
-            split.seed,
-            split.shuffle,
-            {places.ahead.begin(), places.ahead.end()}};
+  c10::IValue state_at(int64_t at_epoch, const EpochProgress& places) const {
+    auto state = detail::new_dict().toGenericDict();
+    state.insert(kEpochEntry, at_epoch);
+    state.insert(kPositionEntry, static_cast<int64_t>(places.first));
+    state.insert(kDatasetSizeEntry, static_cast<int64_t>(split.dataset_size));
+    state.insert(kSeedEntry, static_cast<int64_t>(split.seed));
+    state.insert(kShuffleEntry, split.shuffle);
+    state.insert(
+        kAheadEntry,
+        std::vector<int64_t>(places.ahead.begin(), places.ahead.end()));
+    return state;
   }
 };
 
@@ -144,100 +211,50 @@ SamplerProgress DistributedSampler::progress(
           in_pass};
 }
 
-SamplerState DistributedSampler::state() const {
-  return state(std::vector{progress()});
+c10::IValue DistributedSampler::state_dict() const {
+  return state_dict(std::vector{progress()});
 }
 
-SamplerState DistributedSampler::state(size_t trained) const {
-  return state(std::vector{progress(trained)});
-}
-
-SamplerState DistributedSampler::state(
+c10::IValue DistributedSampler::state_dict(
     const std::vector<SamplerProgress>& by_rank) const {
   const bool in_pass =
       std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) {
         return each.in_pass;
       });
   if (!in_pass) {
-    return shared_->at(shared_->epoch, shared_->start);
+    return shared_->state_at(shared_->epoch, shared_->start);
   }
   std::vector<size_t> counts(shared_->split.num_replicas, by_rank[0].done);
   for (const auto& each : by_rank) {
     counts.at(each.rank) = each.done;
   }
-  return shared_->at(shared_->running_epoch,
-                     detail::done_after(shared_->split, shared_->done, counts));
+  return shared_->state_at(
+      shared_->running_epoch,
+      detail::done_after(shared_->split, shared_->done, counts));
 }
 
-void DistributedSampler::check_state(const SamplerState& state) const {
-  const Split& split = shared_->split;
-  TORCH_CHECK_VALUE(state.position >= 0 && state.position <= state.dataset_size,
-                    "Expected a sampler position in [0, ",
-                    state.dataset_size,
-                    "], but got ",
-                    state.position);
-  int64_t place = state.position;
-  for (const auto next : state.ahead) {
-    TORCH_CHECK_VALUE(next > place && next < state.dataset_size,
-                      "Expected places of ",
-                      state.dataset_size,
-                      " examples in ascending order behind the sampler's "
-                      "position ",
-                      state.position,
-                      ", but got ",
-                      next);
-    place = next;
-  }
-  if (state.position > 0 || !state.ahead.empty()) {
-    const auto size = static_cast<int64_t>(split.dataset_size);
-    TORCH_CHECK_VALUE(state.dataset_size == size,
-                      "Expected the dataset that the saved pass ran over, of ",
-                      state.dataset_size,
-                      " examples, but got one of ",
-                      size);
-    TORCH_CHECK_VALUE(state.shuffle == split.shuffle &&
-                          (!split.shuffle || state.seed == split.seed),
-                      "Expected the order of the saved pass (shuffle ",
-                      state.shuffle,
-                      ", seed ",
-                      state.seed,
-                      "), but got shuffle ",
-                      split.shuffle,
-                      ", seed ",
-                      split.seed);
-  }
+void DistributedSampler::check_state_dict(const c10::IValue& state) const {
+  const detail::DictReader saved(state, "sampler");
+  saved.integer(kEpochEntry);
+  read_progress(saved, shared_->split);
 }
 
-void DistributedSampler::load_state(const SamplerState& state) {
-  check_state(state);
+void DistributedSampler::load_state_dict(const c10::IValue& state) {
+  const detail::DictReader saved(state, "sampler");
+  const auto epoch = saved.integer(kEpochEntry);
+  shared_->start = read_progress(saved, shared_->split);
+  shared_->epoch = epoch;
   shared_->phase = Shared::Phase::fresh;
-  shared_->epoch = state.epoch;
-  shared_->start = {static_cast<size_t>(state.position),
-                    {state.ahead.begin(), state.ahead.end()}};
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  const auto now = state();
-  archive.write("epoch", c10::IValue(now.epoch));
-  archive.write("position", c10::IValue(now.position));
-  archive.write("dataset_size", c10::IValue(now.dataset_size));
-  archive.write("seed", c10::IValue(static_cast<int64_t>(now.seed)));
-  archive.write("shuffle", c10::IValue(now.shuffle));
-  archive.write("ahead", c10::IValue(now.ahead));
+  archive.write(kState, state_dict());
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
-  const auto read = [&archive](const char* key) {
-    c10::IValue value;
-    archive.read(key, value);
-    return value;
-  };
-  load_state({read("epoch").toInt(),
-              read("position").toInt(),
-              read("dataset_size").toInt(),
-              static_cast<uint64_t>(read("seed").toInt()),
-              read("shuffle").toBool(),
-              read("ahead").toIntVector()});
+  c10::IValue state;
+  archive.read(kState, state);
+  load_state_dict(state);
 }
 
 }  // namespace ddp

@@ -9,6 +9,8 @@
 #include <torch/arg.h>
 #include <torch/data/samplers/base.h>
 
+#include "ddp/tensors/stateful.h"
+
 namespace ddp {
 
 /// Options of `DistributedSampler`; the defaults are PyTorch's.
@@ -36,23 +38,6 @@ struct DistributedSamplerOptions {
   /// ranks' sizes then differ by at most one. Training needs equal sizes,
   /// because every rank must make the same number of steps.
   TORCH_ARG(bool, padding) = true;
-};
-
-/// Position of a sampler in its dataset, for a checkpoint. Counts places in the
-/// order of an epoch, over all ranks.
-struct SamplerState {
-  /// Epoch of the running pass; between passes, the epoch of the next one.
-  int64_t epoch = 0;
-  /// Number of leading places that the ranks together have done. 0 between
-  /// passes, unless a restored pass has not been continued yet; but
-  /// `state(trained)` after a pass still describes that pass.
-  int64_t position = 0;
-  int64_t dataset_size = 0;  ///< number of examples
-  uint64_t seed = 0;         ///< seed of the order
-  bool shuffle = true;       ///< whether each epoch has an order of its own
-  /// Places greater than `position` that are done as well, ascending. Not empty
-  /// only if some ranks have done more examples than others.
-  std::vector<int64_t> ahead;
 };
 
 /// Progress of one rank in its pass.
@@ -88,7 +73,8 @@ struct SamplerProgress {
 /// @endcode
 ///
 /// Source: torch/utils/data/distributed.py of PyTorch 2.11.
-class DistributedSampler : public torch::data::samplers::Sampler<> {
+class DistributedSampler : public torch::data::samplers::Sampler<>,
+                           public Stateful {
  public:
   /// @param dataset_size  number of examples; 0 is allowed.
   /// @throws c10::ValueError if the rank is not in [0, num_replicas),
@@ -99,8 +85,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// Starts a pass over this rank's indices, like Python's `iter(sampler)`. A
   /// data loader calls it at the start of every loop.
   ///
-  /// After `load_state`, the first pass continues at the restored position,
-  /// unless `set_epoch` has selected another epoch.
+  /// After `load_state_dict`, the first pass continues at the restored
+  /// position, unless `set_epoch` has selected another epoch.
   ///
   /// @param new_size  optional new size of the dataset. A restored position
   ///   still applies.
@@ -122,43 +108,49 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// (`len(sampler)`).
   size_t size() const;
   /// Returns the number of indices that this rank has drawn in the running
-  /// pass; 0 between passes. After a restore it counts on from
-  /// `SamplerState::position` divided by the number of ranks.
+  /// pass; 0 between passes. After a restore it counts on from the state's
+  /// "position" divided by the number of ranks.
   size_t position() const;
 
-  /// Returns the sampler's position, assuming that all ranks have done as many
-  /// indices as this one. A loader with worker threads draws ahead of the
-  /// training: pass as `trained` the number of examples that this rank has
-  /// trained on since this process began the pass. More than the drawn indices
-  /// count as all of them.
-  SamplerState state() const;
-  /// As above, from the number of trained examples.
-  SamplerState state(size_t trained) const;
-
-  /// Returns the progress of this rank, for `state`.
-  /// @param trained  as for `state(trained)`; std::nullopt: all drawn indices.
+  /// Returns the progress of this rank, for `state_dict`.
+  /// @param trained  number of examples that this rank has trained on since
+  ///   this process began the pass: a loader with worker threads draws ahead of
+  ///   the training. More than the drawn indices count as all of them.
+  ///   std::nullopt: all drawn indices.
   SamplerProgress progress(std::optional<size_t> trained = std::nullopt) const;
-  /// Returns the sampler's position from the progress of each rank, which may
-  /// differ; `Checkpoint` gathers it. A rank without an entry counts like the
-  /// first entry.
+
+  /// Returns the position in the dataset as a dict, assuming that all ranks
+  /// have drawn as many indices as this one:
+  /// - "epoch": of the running pass; between passes, of the next one.
+  /// - "position": number of leading places in the epoch's order that the ranks
+  ///   together have done. 0 between passes, unless a restored pass has not
+  ///   been continued yet; but with `progress(trained)` the dict describes the
+  ///   ended pass.
+  /// - "ahead": list of the places above "position" that are done as well,
+  ///   ascending. Not empty only if some ranks have done more than others.
+  /// - "dataset_size", "seed", "shuffle": what the order depends on.
+  c10::IValue state_dict() const override;
+  /// As above, from the progress of each rank; `Checkpoint` gathers it. A rank
+  /// without an entry counts like the first entry.
   /// @param by_rank  not empty, with ranks in [0, num_replicas).
-  SamplerState state(const std::vector<SamplerProgress>& by_rank) const;
+  c10::IValue state_dict(const std::vector<SamplerProgress>& by_rank) const;
 
   /// Continues at a saved position. The number of ranks may have changed: the
   /// rest of the epoch is split over the current ranks. Each example is used
   /// once per epoch, except for indices that `padding` repeats or `drop_last`
   /// leaves out at its end.
   ///
-  /// @throws c10::ValueError, without a change, if `position` is negative or
-  ///   above `dataset_size`, if `ahead` is not ascending between the two, or if
+  /// @throws c10::Error, without a change, if an entry is missing or of another
+  ///   type; c10::ValueError, without a change, if "position" is negative or
+  ///   above "dataset_size", if "ahead" is not ascending between the two, or if
   ///   the position lies within a pass over a dataset of another size or in
-  ///   another order (`shuffle`, and with it `seed`).
-  void load_state(const SamplerState& state);
-  /// Throws as `load_state` would, without a change.
-  void check_state(const SamplerState& state) const;
+  ///   another order ("shuffle", and with it "seed").
+  void load_state_dict(const c10::IValue& state) override;
+  /// Throws as `load_state_dict` would, without a change.
+  void check_state_dict(const c10::IValue& state) const override;
 
   /// Save and load the state in LibTorch's archives. `load` throws as
-  /// `load_state`, and LibTorch's std::exception if an entry is missing.
+  /// `load_state_dict`, and LibTorch's std::exception if there is no state.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// Loads the state, as above.
   void load(torch::serialize::InputArchive& archive) override;

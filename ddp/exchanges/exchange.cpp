@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/tensors/alias_without_view.h"
 
 namespace ddp {
@@ -45,19 +46,19 @@ std::string Exchange::refuses_sparse() const {
   return "Expected dense gradients with this exchange";
 }
 
-std::map<std::string, at::Tensor> Exchange::state() const {
-  return {};
+c10::IValue Exchange::state_dict() const {
+  return detail::new_dict();
 }
 
-void Exchange::check_state(
-    const std::map<std::string, at::Tensor>& state) const {
-  TORCH_CHECK(state.empty(),
+void Exchange::check_state_dict(const c10::IValue& state) const {
+  const detail::DictReader saved(state, "exchange");
+  TORCH_CHECK(saved.entries().empty(),
               "Expected no state for an exchange that keeps none, but got ",
-              state.begin()->first);
+              saved.entries().begin()->key());
 }
 
-void Exchange::load_state(std::map<std::string, at::Tensor> state) {
-  check_state(state);
+void Exchange::load_state_dict(const c10::IValue& state) {
+  check_state_dict(state);
 }
 
 }  // namespace ddp

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include "ddp/job/named_parameter.h"
+#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 
@@ -134,10 +134,8 @@ struct GradientBucket {
 ///
 /// Derive an exchange that only adds to another exchange (timing, checks) from
 /// `ForwardingExchange`.
-class Exchange {
+class Exchange : public Stateful {
  public:
-  virtual ~Exchange() = default;
-
   /// Returns the factor that gradients are multiplied by when they are copied
   /// into the bucket (on the CPU in the same pass over memory): 1 / ranks for a
   /// mean that is computed from sums (the default), 1 if the exchange divides
@@ -196,17 +194,21 @@ class Exchange {
   /// them until its time-out.
   virtual void abandon() noexcept {}
 
-  /// Returns this rank's state for a resumed training, by name; empty for an
-  /// exchange without state (the default, which refuses to load entries).
-  /// `Checkpoint::add` saves it for each rank.
-  virtual std::map<std::string, at::Tensor> state() const;
-  /// Throws if `load_state` would throw, and changes nothing.
-  virtual void check_state(
-      const std::map<std::string, at::Tensor>& state) const;
-  /// Continues from a state that `state` returned. Call it between two passes,
-  /// on all ranks.
+  /// Returns this rank's state for a resumed training: a dict of tensors by
+  /// name, empty for an exchange without state (the default, which refuses to
+  /// load entries). `Checkpoint::add` saves it for each rank.
+  c10::IValue state_dict() const override;
+  /// Throws if `load_state_dict` would throw, and changes nothing.
+  void check_state_dict(const c10::IValue& state) const override;
+  /// Continues from a state that `state_dict` returned. Call it between two
+  /// passes, on all ranks.
   /// @throws c10::Error if the state does not fit.
-  virtual void load_state(std::map<std::string, at::Tensor> state);
+  void load_state_dict(const c10::IValue& state) override;
+  /// If another number of ranks loads a checkpoint, each rank gets the state of
+  /// its rank modulo the number of saved states.
+  CheckpointScope checkpoint_scope() const override {
+    return CheckpointScope::per_rank_modulo;
+  }
 
  private:
   friend class detail::ExchangeClaim;

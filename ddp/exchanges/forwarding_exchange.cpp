@@ -46,17 +46,16 @@ void ForwardingExchange::abandon() noexcept {
   inner_->abandon();
 }
 
-std::map<std::string, at::Tensor> ForwardingExchange::state() const {
-  return inner_->state();
+c10::IValue ForwardingExchange::state_dict() const {
+  return inner_->state_dict();
 }
 
-void ForwardingExchange::check_state(
-    const std::map<std::string, at::Tensor>& state) const {
-  inner_->check_state(state);
+void ForwardingExchange::check_state_dict(const c10::IValue& state) const {
+  inner_->check_state_dict(state);
 }
 
-void ForwardingExchange::load_state(std::map<std::string, at::Tensor> state) {
-  inner_->load_state(std::move(state));
+void ForwardingExchange::load_state_dict(const c10::IValue& state) {
+  inner_->load_state_dict(state);
 }
 
 }  // namespace ddp

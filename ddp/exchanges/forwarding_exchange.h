@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -47,10 +46,9 @@ class ForwardingExchange : public Exchange {
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
-  std::map<std::string, at::Tensor> state() const override;
-  void check_state(
-      const std::map<std::string, at::Tensor>& state) const override;
-  void load_state(std::map<std::string, at::Tensor> state) override;
+  c10::IValue state_dict() const override;
+  void check_state_dict(const c10::IValue& state) const override;
+  void load_state_dict(const c10::IValue& state) override;
 
  protected:
   /// Returns the inner exchange.

@@ -14,6 +14,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
@@ -26,22 +27,23 @@ constexpr const char* kDraws = "draws";
 constexpr const char* kError = ".error";
 constexpr const char* kQ = ".q";
 
-const at::Tensor& find_in_state(const std::map<std::string, at::Tensor>& state,
-                                const std::string& name,
-                                at::IntArrayRef sizes) {
-  const auto found = state.find(name);
-  TORCH_CHECK(found != state.end(),
+at::Tensor find_in_state(const c10::IValue& state,
+                         const std::string& name,
+                         at::IntArrayRef sizes) {
+  const detail::DictReader saved(state, "exchange");
+  TORCH_CHECK(saved.has(name),
               "Expected ",
               name,
               " in the state of PowerSGD, but it is not there");
-  TORCH_CHECK(found->second.sizes() == sizes,
+  const auto tensor = saved.tensor(name);
+  TORCH_CHECK(tensor.sizes() == sizes,
               "Expected ",
               name,
               " of sizes ",
               sizes,
               " in the state of PowerSGD, but got ",
-              found->second.sizes());
-  return found->second;
+              tensor.sizes());
+  return tensor;
 }
 
 std::string text_of_options(const PowerSGDOptions& options) {
@@ -119,7 +121,7 @@ void PowerSGD::start(const GradientBucket& given) {
     bucket.work = group_->allreduce(tensors);
   }
   if (given.is_last()) {
-    loaded_.clear();
+    loaded_ = {};
   }
 }
 
@@ -149,7 +151,7 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
         bucket.gradients[index].reshape({1, shape.rows, shape.columns});
     if (is_first) {
       factor.name = given.parameters[index].name;
-      if (options_.error_feedback() && !loaded_.empty()) {
+      if (options_.error_feedback() && !loaded_.isNone()) {
         factor.error =
             find_in_state(loaded_, factor.name + kError, factor.matrix.sizes())
                 .to(factor.matrix.options(), false, /*copy=*/true);
@@ -174,7 +176,7 @@ void PowerSGD::add_errors(Bucket& bucket) const {
 
 void PowerSGD::make_qs(Bucket& bucket) {
   const bool is_warm = options_.warm_start() && bucket.qs.defined();
-  const bool resumes = options_.warm_start() && !loaded_.empty();
+  const bool resumes = options_.warm_start() && !loaded_.isNone();
   at::Generator generator;
   if (!is_warm) {
     bucket.qs =
@@ -279,37 +281,42 @@ std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
   return pieces;
 }
 
-std::map<std::string, at::Tensor> PowerSGD::state() const {
-  if (!loaded_.empty()) {
+c10::IValue PowerSGD::state_dict() const {
+  if (!loaded_.isNone()) {
     return loaded_;  // not yet consumed by a pass
   }
-  std::map<std::string, at::Tensor> state;
-  state[kDraws] = at::scalar_tensor(draws_.count(), at::kLong);
+  auto state = detail::new_dict().toGenericDict();
+  state.insert(kDraws, at::scalar_tensor(draws_.count(), at::kLong));
   for (const auto& bucket : buckets_) {
     for (const auto& factor : bucket.factors) {
       if (factor.error.defined()) {
-        state[factor.name + kError] = factor.error.clone();
+        state.insert(factor.name + kError, factor.error.clone());
       }
       if (options_.warm_start()) {
-        state[factor.name + kQ] = factor.q.clone();
+        state.insert(factor.name + kQ, factor.q.clone());
       }
     }
   }
   return state;
 }
 
-void PowerSGD::check_state(
-    const std::map<std::string, at::Tensor>& state) const {
+void PowerSGD::check_state_dict(const c10::IValue& state) const {
   find_in_state(state, kDraws, {});
+  for (const auto& item : state.toGenericDict()) {
+    TORCH_CHECK(item.key().isString() && item.value().isTensor(),
+                "expected tensors by name as the state of PowerSGD, but got ",
+                detail::describe(item.value()),
+                " under ",
+                item.key());
+  }
 }
 
-void PowerSGD::load_state(std::map<std::string, at::Tensor> state) {
+void PowerSGD::load_state_dict(const c10::IValue& state) {
+  check_state_dict(state);
   const auto draws = find_in_state(state, kDraws, {}).item<int64_t>();
   buckets_.clear();
-  loaded_ = std::move(state);
-  if (draws == 0) {
-    loaded_.clear();  // the state was saved before the first pass
-  }
+  // A state with 0 draws was saved before the first pass.
+  loaded_ = draws == 0 ? c10::IValue() : state;
   draws_ = detail::SeedDraws(options_.seed());
   while (draws_.count() < draws) {
     draws_.next();

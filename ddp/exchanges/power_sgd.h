@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,15 +116,14 @@ class PowerSGD : public Exchange {
   /// Returns the state for a resumed training: errors and factors by the names
   /// of their parameters, and the number of random draws. The errors belong to
   /// this rank, so each rank saves its own state.
-  std::map<std::string, at::Tensor> state() const override;
+  c10::IValue state_dict() const override;
   /// @throws c10::Error if the number of draws is missing.
-  void check_state(
-      const std::map<std::string, at::Tensor>& state) const override;
-  /// Continues from a state that `state` returned. Call it between two passes,
-  /// on all ranks. Errors and factors are restored in the next pass, which
-  /// throws if an entry for a parameter is missing or has other sizes.
+  void check_state_dict(const c10::IValue& state) const override;
+  /// Continues from a state that `state_dict` returned. Call it between two
+  /// passes, on all ranks. Errors and factors are restored in the next pass,
+  /// which throws if an entry for a parameter is missing or has other sizes.
   /// @throws c10::Error if the number of draws is missing.
-  void load_state(std::map<std::string, at::Tensor> state) override;
+  void load_state_dict(const c10::IValue& state) override;
 
  private:
   struct Factor {
@@ -158,7 +156,7 @@ class PowerSGD : public Exchange {
   c10::intrusive_ptr<c10d::Backend> group_;
   PowerSGDOptions options_;
   std::vector<Bucket> buckets_;
-  std::map<std::string, at::Tensor> loaded_;
+  c10::IValue loaded_;  // state that no pass has used yet; else None
   detail::SeedDraws draws_;
   PowerSGDStatistics statistics_;
 };

@@ -6,6 +6,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
+
 namespace ddp {
 namespace {
 
@@ -14,12 +16,13 @@ constexpr const char* kFirst = "first.";
 constexpr const char* kLater = "later.";
 
 /// Returns the entries whose names start with `prefix`, without the prefix.
-std::map<std::string, at::Tensor> part_of_state(
-    const std::map<std::string, at::Tensor>& state, const std::string& prefix) {
-  std::map<std::string, at::Tensor> part;
-  for (const auto& [name, value] : state) {
-    if (name.rfind(prefix, 0) == 0) {
-      part.emplace(name.substr(prefix.size()), value);
+c10::IValue part_of_state(const detail::DictReader& state,
+                          const std::string& prefix) {
+  auto part = detail::new_dict().toGenericDict();
+  for (const auto& item : state.entries()) {
+    if (item.key().isString() &&
+        item.key().toStringRef().rfind(prefix, 0) == 0) {
+      part.insert(item.key().toStringRef().substr(prefix.size()), item.value());
     }
   }
   return part;
@@ -75,33 +78,34 @@ void SwitchExchange::abandon() noexcept {
   later_->abandon();
 }
 
-std::map<std::string, at::Tensor> SwitchExchange::state() const {
-  std::map<std::string, at::Tensor> state;
-  state[kPasses] = at::scalar_tensor(passes_, at::kLong);
+c10::IValue SwitchExchange::state_dict() const {
+  auto state = detail::new_dict().toGenericDict();
+  state.insert(kPasses, at::scalar_tensor(passes_, at::kLong));
   for (const auto& [prefix, exchange] :
        {std::pair{kFirst, first_}, std::pair{kLater, later_}}) {
-    for (const auto& [name, value] : exchange->state()) {
-      state.emplace(prefix + name, value);
+    for (const auto& item : exchange->state_dict().toGenericDict()) {
+      state.insert(prefix + item.key().toStringRef(), item.value());
     }
   }
   return state;
 }
 
-void SwitchExchange::check_state(
-    const std::map<std::string, at::Tensor>& state) const {
-  const auto passes = state.find(kPasses);
-  TORCH_CHECK(passes != state.end() && passes->second.numel() == 1,
+void SwitchExchange::check_state_dict(const c10::IValue& state) const {
+  const detail::DictReader saved(state, "exchange");
+  TORCH_CHECK(saved.has(kPasses) && saved.get(kPasses).isTensor() &&
+                  saved.tensor(kPasses).numel() == 1,
               "Expected the passes left in the state of a SwitchExchange, but "
               "they are not there");
-  first_->check_state(part_of_state(state, kFirst));
-  later_->check_state(part_of_state(state, kLater));
+  first_->check_state_dict(part_of_state(saved, kFirst));
+  later_->check_state_dict(part_of_state(saved, kLater));
 }
 
-void SwitchExchange::load_state(std::map<std::string, at::Tensor> state) {
-  check_state(state);
-  first_->load_state(part_of_state(state, kFirst));
-  later_->load_state(part_of_state(state, kLater));
-  passes_ = state.at(kPasses).item<int64_t>();
+void SwitchExchange::load_state_dict(const c10::IValue& state) {
+  check_state_dict(state);
+  const detail::DictReader saved(state, "exchange");
+  first_->load_state_dict(part_of_state(saved, kFirst));
+  later_->load_state_dict(part_of_state(saved, kLater));
+  passes_ = saved.tensor(kPasses).item<int64_t>();
 }
 
 }  // namespace ddp

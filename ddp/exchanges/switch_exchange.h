@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -51,10 +50,9 @@ class SwitchExchange : public Exchange {
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
   /// Returns the number of passes left and the states of both exchanges.
-  std::map<std::string, at::Tensor> state() const override;
-  void check_state(
-      const std::map<std::string, at::Tensor>& state) const override;
-  void load_state(std::map<std::string, at::Tensor> state) override;
+  c10::IValue state_dict() const override;
+  void check_state_dict(const c10::IValue& state) const override;
+  void load_state_dict(const c10::IValue& state) override;
 
   /// Returns the number of reduced passes that `first` will still exchange.
   int64_t passes_left() const { return passes_; }

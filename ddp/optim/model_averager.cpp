@@ -1,19 +1,23 @@
 #include "ddp/optim/model_averager.h"
 
 #include <algorithm>
-#include <string>
 
 #include <c10/core/GradMode.h>
-#include <torch/serialize/input-archive.h>
-#include <torch/serialize/output-archive.h>
 
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
+#include "ddp/tensors/optimizer_state.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
 namespace {
+
+// Entries of the state; PyTorch's PostLocalSGDOptimizer has the first.
+constexpr const char* kStepEntry = "step";
+constexpr const char* kOuterParameters = "outer_parameters";
+constexpr const char* kOuterOptimizer = "outer_optimizer";
 
 void check_levels(const std::vector<AveragingLevel>& levels) {
   TORCH_CHECK(!levels.empty(),
@@ -56,10 +60,6 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& parameters) {
               "the outer optimizer of ModelAverager, but got none; give the "
               "constructor the model's parameters");
   return copies;
-}
-
-std::string outer_key(size_t index) {
-  return "outer_" + std::to_string(index);
 }
 
 }  // namespace
@@ -153,45 +153,74 @@ bool ModelAverager::has_peers() const {
       });
 }
 
-void ModelAverager::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("steps", c10::IValue(steps_));
+c10::IValue ModelAverager::state_dict() const {
+  auto state = detail::new_dict().toGenericDict();
+  state.insert(kStepEntry, steps_);
   if (optimizer_) {
-    for (size_t i = 0; i < outer_.size(); ++i) {
-      archive.write(outer_key(i), outer_[i]);
+    auto parameters = detail::new_list().toList();
+    for (const auto& parameter : outer_) {
+      parameters.push_back(parameter);
     }
-    torch::serialize::OutputArchive optimizer;
-    optimizer_->save(optimizer);
-    archive.write("outer_optimizer", optimizer);
+    state.insert(kOuterParameters, parameters);
+    state.insert(kOuterOptimizer, detail::optimizer_to_value(*optimizer_));
   }
+  return state;
 }
 
-void ModelAverager::load(torch::serialize::InputArchive& archive) {
-  const c10::NoGradGuard no_grad;
-  c10::IValue steps;
-  archive.read("steps", steps);
+void ModelAverager::check_state_dict(const c10::IValue& state) const {
+  const detail::DictReader saved(state, "averager");
+  if (!saved.has(kStepEntry)) {
+    TORCH_CHECK(!optimizer_,
+                "expected the state of an averager with an outer optimizer, "
+                "but got none; load the model alone, then make the averager");
+    return;
+  }
+  const int64_t steps = saved.integer(kStepEntry);
+  TORCH_CHECK(
+      steps >= 0, "expected steps of an averager from 0 on, but got ", steps);
+  if (!optimizer_) {
+    return;
+  }
+  const auto outer = saved.list(kOuterParameters);
+  TORCH_CHECK(outer.size() == outer_.size(),
+              "expected ",
+              outer_.size(),
+              " outer parameters of an averager, but got ",
+              outer.size());
+  for (size_t i = 0; i < outer.size(); ++i) {
+    TORCH_CHECK(
+        outer[i].isTensor() && outer[i].toTensor().sizes() == outer_[i].sizes(),
+        "Expected outer parameter ",
+        i,
+        " of a ModelAverager to have shape ",
+        outer_[i].sizes(),
+        " in the file, but it has ",
+        outer[i].isTensor() ? c10::str(outer[i].toTensor().sizes())
+                            : detail::describe(outer[i]),
+        "; make the averager over the parameters that it was saved with");
+  }
+  detail::check_optimizer(*optimizer_, saved.get(kOuterOptimizer));
+}
+
+void ModelAverager::load_state_dict(const c10::IValue& state) {
+  check_state_dict(state);
+  const detail::DictReader saved(state, "averager");
+  if (!saved.has(kStepEntry)) {
+    TORCH_WARN(
+        "Expected an averager's steps in the file, but got none; it begins "
+        "with step 0");
+    steps_ = 0;
+    return;
+  }
   if (optimizer_) {
-    std::vector<at::Tensor> saved(outer_.size());
-    for (size_t i = 0; i < outer_.size(); ++i) {
-      archive.read(outer_key(i), saved[i]);
-      TORCH_CHECK(saved[i].sizes() == outer_[i].sizes(),
-                  "Expected outer parameter ",
-                  i,
-                  " of a ModelAverager to have shape ",
-                  outer_[i].sizes(),
-                  " in the file, but it has ",
-                  saved[i].sizes(),
-                  "; make the averager over the parameters that it was saved "
-                  "with");
-    }
-    torch::serialize::InputArchive optimizer;
-    archive.read("outer_optimizer", optimizer);
-    optimizer_->state().clear();  // load() keeps state that the file lacks
-    optimizer_->load(optimizer);
-    for (size_t i = 0; i < outer_.size(); ++i) {
-      outer_[i].copy_(saved[i]);
+    const c10::NoGradGuard no_grad;
+    detail::load_optimizer(*optimizer_, saved.get(kOuterOptimizer));
+    const auto outer = saved.list(kOuterParameters);
+    for (size_t i = 0; i < outer.size(); ++i) {
+      outer_[i].copy_(outer[i].toTensor());
     }
   }
-  set_steps(steps.toInt());
+  steps_ = saved.integer(kStepEntry);
 }
 
 }  // namespace ddp

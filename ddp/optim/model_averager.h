@@ -9,8 +9,9 @@
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
 #include <torch/optim/sgd.h>
-#include <torch/serialize/archive.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 
@@ -133,7 +134,7 @@ struct ModelAveragerOptions {
 /// et al., "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020; Douillard
 /// et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
 /// 2023.
-class ModelAverager {
+class ModelAverager : public Stateful {
  public:
   /// @param parameters  only for an outer optimizer: the parameters that will
   ///   be averaged, in the same order, before the first step. The averager
@@ -178,15 +179,16 @@ class ModelAverager {
   /// Returns true if any level has other ranks than this one.
   bool has_peers() const;
 
-  /// Saves and loads the number of steps, the outer parameters and their
-  /// momentum in LibTorch's archives. torch::save accepts a
-  /// `PostLocalSGDOptimizer`, which includes them, and no ModelAverager alone.
-  /// The options of the outer optimizer become those of the file.
-  /// @throws c10::Error if the file lacks these entries or has another number
-  ///   of outer parameters or other shapes.
-  void save(torch::serialize::OutputArchive& archive) const;
-  /// Loads the state, as above.
-  void load(torch::serialize::InputArchive& archive);
+  /// Returns the number of steps and, with an outer optimizer, the outer
+  /// parameters and the outer optimizer's state, for `Checkpoint::add`.
+  c10::IValue state_dict() const override;
+  /// @throws c10::Error if there is another number of outer parameters or
+  ///   another shape, or if there is no number of steps but an outer optimizer.
+  void check_state_dict(const c10::IValue& state) const override;
+  /// Continues from a state. Without a number of steps in it, as in a file of a
+  /// plain optimizer, warns and begins with step 0. The options of the outer
+  /// optimizer become those of the state.
+  void load_state_dict(const c10::IValue& state) override;
 
  private:
   void step_outer();

@@ -77,9 +77,7 @@ class PostLocalSGDOptimizer : public Optimizer,
   /// Saves the state of the optimizer and of the averager.
   void save(torch::serialize::OutputArchive& archive) const override {
     Optimizer::save(archive);
-    torch::serialize::OutputArchive nested;
-    averager()->save(nested);
-    archive.write(kAverager, nested);
+    save_averager(archive);
   }
 
   /// Loads both states. Without an averager's state in the archive, warns and
@@ -87,24 +85,8 @@ class PostLocalSGDOptimizer : public Optimizer,
   /// @throws c10::Error then if the averager has an outer optimizer.
   void load(torch::serialize::InputArchive& archive) override {
     Optimizer::load(archive);
-    torch::serialize::InputArchive nested;
-    if (archive.try_read(kAverager, nested)) {
-      averager()->load(nested);
-    } else {
-      TORCH_CHECK(
-          averager()->outer_optimizer() == nullptr,
-          "Expected an averager's state in the file of a "
-          "PostLocalSGDOptimizer with an outer optimizer, but got none; "
-          "load the model alone, then make the averager");
-      TORCH_WARN(
-          "Expected an averager's state in the file of a "
-          "PostLocalSGDOptimizer, but got none; it begins with step 0");
-      averager()->set_steps(0);
-    }
+    load_averager(archive);
   }
-
- private:
-  static constexpr const char* kAverager = "averager";
 };
 
 }  // namespace ddp

@@ -24,6 +24,7 @@
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/alias_without_view.h"
+#include "ddp/tensors/optimizer_state.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
@@ -401,6 +402,21 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   set_from_bytes(*local, bytes_of(*part), device);
   copy_options(groups, param_groups_);
   local_ = std::move(local);
+}
+
+c10::IValue ZeroRedundancyOptimizer::state_dict() const {
+  const auto whole = consolidate();
+  return whole ? detail::optimizer_to_value(*whole) : c10::IValue();
+}
+
+void ZeroRedundancyOptimizer::check_state_dict(const c10::IValue& state) const {
+  detail::check_optimizer(*make_whole(), state);
+}
+
+void ZeroRedundancyOptimizer::load_state_dict(const c10::IValue& state) {
+  const auto whole = make_whole();
+  detail::load_optimizer(*whole, state);
+  take(*whole);
 }
 
 void ZeroRedundancyOptimizer::save(

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/job/join.h"
+#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 
@@ -79,7 +80,8 @@ namespace ddp {
 /// Trillion Parameter Models", SC 2020;
 /// torch/distributed/optim/zero_redundancy_optimizer.py of PyTorch 2.11.
 class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
-                                public Joinable {
+                                public Joinable,
+                                public Stateful {
  public:
   /// Parameters and their options, by group.
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
@@ -151,6 +153,14 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   a group, or options of another class (a fused optimizer has those of the
   ///   plain one). Shapes are not compared.
   void take(const torch::optim::Optimizer& whole);
+
+  /// Returns the whole state on rank 0, as the plain optimizer's, and None on
+  /// the other ranks; see `consolidate`. Collective.
+  c10::IValue state_dict() const override;
+  /// @throws c10::Error if the plain optimizer cannot load the state.
+  void check_state_dict(const c10::IValue& state) const override;
+  /// Continues from a whole state, which any number of ranks may have saved.
+  void load_state_dict(const c10::IValue& state) override;
 
   /// Returns the optimizer of this rank's parameters. Its `state()` is the
   /// state that this rank keeps; the `state()` of this object is empty. The

@@ -58,8 +58,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ///   are exchanged only with an `exchange`.
   /// @param exchange  an exchange over the new group; required in a group of
   ///   several ranks if the model was wrapped with one. It starts from its own
-  ///   state, for example from `PowerSGD::load_state()` with the state of the
-  ///   old exchange.
+  ///   state, for example from `PowerSGD::load_state_dict()` with the state of
+  ///   the old exchange.
   /// @throws c10::Error on every rank of the new group if the modules or
   ///   options differ, if on one rank a pass is being reduced or a `Join`
   ///   contains the model, or if the exchange is missing or is the old one.

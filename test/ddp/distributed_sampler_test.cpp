@@ -9,12 +9,15 @@
 
 #include "ddp/data/detail/split_indices.h"
 #include "test/support/catch.h"
+#include "test/support/state_dict.h"
 
 namespace distributed_sampler_test {
 
 using Catch::Contains;
 using ddp::DistributedSampler;
 using ddp::DistributedSamplerOptions;
+using ddp::test::changed;
+using ddp::test::entry;
 using Indices = std::vector<size_t>;
 
 DistributedSamplerOptions options(int64_t rank, int64_t world) {
@@ -194,7 +197,7 @@ TEST_CASE("A restored place belongs to its epoch alone", "[sampler]") {
   saved.reset();
   saved.next(4);
   DistributedSampler restored(41, options(2, 4));
-  restored.load_state(saved.state());
+  restored.load_state_dict(saved.state_dict());
   restored.set_epoch(1);
   DistributedSampler reference(41, options(2, 4));
   reference.set_epoch(1);
@@ -203,19 +206,19 @@ TEST_CASE("A restored place belongs to its epoch alone", "[sampler]") {
 
 TEST_CASE("Between passes a sampler is at the start of the next", "[sampler]") {
   DistributedSampler sampler(9, options(0, 2));
-  CHECK(sampler.state().position == 0);
+  CHECK(entry(sampler.state_dict(), "position").toInt() == 0);
   pass(sampler);
   CHECK(sampler.position() == 0);
   sampler.set_epoch(1);
-  CHECK(sampler.state().epoch == 1);
-  CHECK(sampler.state().position == 0);
+  CHECK(entry(sampler.state_dict(), "epoch").toInt() == 1);
+  CHECK(entry(sampler.state_dict(), "position").toInt() == 0);
 
   // All examples are drawn, but the end of the pass is not seen yet: a restored
   // sampler has nothing left of this pass.
   sampler.reset();
   sampler.next(sampler.size());
   DistributedSampler restored(9, options(0, 2));
-  restored.load_state(sampler.state());
+  restored.load_state_dict(sampler.state_dict());
   CHECK(pass(restored).empty());
   CHECK(pass(restored).size() == 5);
 }
@@ -227,26 +230,28 @@ TEST_CASE("A place is what was trained on, not what was drawn ahead",
   sampler.reset();
   drain(sampler);  // as a loader with workers does
   DistributedSampler restored(20, options(0, 2));
-  restored.load_state(sampler.state(/*trained=*/4));
+  restored.load_state_dict(
+      sampler.state_dict({sampler.progress(/*trained=*/4)}));
   restored.reset();
   CHECK(drain(restored) == Indices(whole.begin() + 4, whole.end()));
   // `trained` counts from the restored place, where this program's pass began.
-  CHECK(restored.state(/*trained=*/2).position == 12);
+  const auto state = restored.state_dict({restored.progress(/*trained=*/2)});
+  CHECK(entry(state, "position").toInt() == 12);
 }
 
 TEST_CASE("A place carries over to another number of ranks", "[sampler]") {
   Indices seen;
-  ddp::SamplerState state;
+  c10::IValue state;
   for (int64_t rank = 0; rank < 4; ++rank) {
     DistributedSampler sampler(48, options(rank, 4));
     sampler.reset();
     const auto batch = sampler.next(6).value();
     seen.insert(seen.end(), batch.begin(), batch.end());
-    state = sampler.state();
+    state = sampler.state_dict();
   }
   for (int64_t rank = 0; rank < 3; ++rank) {
     DistributedSampler sampler(48, options(rank, 3));
-    sampler.load_state(state);
+    sampler.load_state_dict(state);
     const auto rest = pass(sampler);
     seen.insert(seen.end(), rest.begin(), rest.end());
   }
@@ -290,8 +295,7 @@ TEST_CASE("Each example comes once, however the number of ranks changes",
     const bool in_lockstep = schedule % 2 == 0;
     const int tail = schedule % 3;  // 0: pad, 1: drop, 2: uneven
     CAPTURE(schedule, size, in_lockstep, tail);
-    ddp::SamplerState state;
-    state.epoch = 3;
+    c10::IValue state = changed(DistributedSampler(0).state_dict(), "epoch", 3);
     std::vector<size_t> times(size);
     size_t world = 0;
     size_t most = 0;  // largest world so far
@@ -309,7 +313,7 @@ TEST_CASE("Each example comes once, however the number of ranks changes",
                 .seed(5)
                 .drop_last(tail == 1)
                 .padding(tail != 2));
-        sampler.load_state(state);
+        sampler.load_state_dict(state);
         sampler.reset();
         for (size_t left = in_lockstep ? steps : below(steps + 1); left > 0;
              --left) {
@@ -324,7 +328,7 @@ TEST_CASE("Each example comes once, however the number of ranks changes",
           is_over = std::none_of(by_rank.begin(),
                                  by_rank.end(),
                                  [](const auto& each) { return each.in_pass; });
-          state = sampler.state(by_rank);
+          state = sampler.state_dict(by_rank);
         }
       }
     }
@@ -347,15 +351,16 @@ TEST_CASE("A place of ranks that have not done equally many is exact",
   second.reset();
   first.next(5);   // 0 2 4 6 8
   second.next(2);  // 1 3
-  const auto state = first.state({first.progress(), second.progress()});
-  CHECK(state.position == 5);
-  CHECK(state.ahead == std::vector<int64_t>{6, 8});
+  const auto state = first.state_dict({first.progress(), second.progress()});
+  CHECK(entry(state, "position").toInt() == 5);
+  CHECK(entry(state, "ahead").toIntVector() == std::vector<int64_t>{6, 8});
   // progress(3) counts the examples trained on, instead of those drawn.
-  CHECK(first.state({first.progress(3), second.progress()}).ahead.empty());
+  const auto trained = first.state_dict({first.progress(3), second.progress()});
+  CHECK(entry(trained, "ahead").toIntVector().empty());
 
   std::stringstream file;
   DistributedSampler restored(20, options(0, 1).shuffle(false));
-  restored.load_state(state);
+  restored.load_state_dict(state);
   torch::serialize::OutputArchive output;
   restored.save(output);
   output.save_to(file);
@@ -388,22 +393,19 @@ TEST_CASE("A sampler refuses invalid options", "[sampler]") {
   DistributedSampler sampler(4, options(0, 2).seed(1));
   sampler.reset();
   sampler.next(1);
-  const auto state = sampler.state();
-  CHECK_THROWS_WITH(DistributedSampler(6, options(0, 2)).load_state(state),
+  const auto state = sampler.state_dict();
+  CHECK_THROWS_WITH(DistributedSampler(6, options(0, 2)).load_state_dict(state),
                     Contains("4 examples, but got one of 6"));
-  CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state(state),
+  CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state_dict(state),
                     Contains("seed 1), but got shuffle 1, seed 0"));
-  auto places = sampler.state();
   for (const int64_t position : {-1, 5}) {
-    places.position = position;
-    CHECK_THROWS_WITH(sampler.load_state(places),
-                      Contains("a sampler position in [0, 4]"));
+    CHECK_THROWS_WITH(
+        sampler.load_state_dict(changed(state, "position", position)),
+        Contains("a sampler position in [0, 4]"));
   }
-  places = sampler.state();
   for (const auto& ahead :
        std::vector<std::vector<int64_t>>{{2}, {3, 3}, {4}, {-1}}) {
-    places.ahead = ahead;
-    CHECK_THROWS_WITH(sampler.load_state(places),
+    CHECK_THROWS_WITH(sampler.load_state_dict(changed(state, "ahead", ahead)),
                       Contains("in ascending order behind"));
   }
 }

@@ -428,7 +428,7 @@ TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
       if (step == 2) {
         const auto next = std::make_shared<PowerSGD>(other);
         if (keeps) {
-          next->load_state(own->state());
+          next->load_state_dict(own->state_dict());
         }
         model->update_process_group(other, next);
       }

@@ -19,6 +19,7 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 #include "test/support/exchange_ways.h"
+#include "test/support/state_dict.h"
 
 // Tests exchanges over NCCL whose buckets are filled on several streams, none
 // of which is the caller's stream, and each of which continues with other work
@@ -276,12 +277,15 @@ TEST_CASE("later steps on a GPU make up for PowerSGD's error", "[gpu]") {
       streams.pass(factors);
       const auto gradients = streams.gradients();
       const c10::StreamGuard guard(streams.caller().unwrap());
-      const auto state = exchange->state();
+      const auto state = exchange->state_dict();
       std::vector<Tensor> sums;
       for (int64_t i = 0; i < Streams::kCount; ++i) {
         got[i] = got[i] + gradients[i];
         std::vector<Tensor> error{
-            state.at("w" + std::to_string(i) + ".error").view({8, 12}) / 2};
+            test::entry(state, "w" + std::to_string(i) + ".error")
+                .toTensor()
+                .view({8, 12}) /
+            2};
         rank.group->allreduce(error)->wait();
         rank.expect(error[0].abs().max().item<float>() > 0.01,
                     "nothing was left out");

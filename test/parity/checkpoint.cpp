@@ -56,14 +56,6 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     return std::make_unique<RMSprop>(
         params, RMSpropOptions(0.01).momentum(0.9).centered(true));
   }
-  if (name == "lbfgs") {
-    return std::make_unique<LBFGS>(
-        params, LBFGSOptions(0.25).max_iter(3).history_size(4));
-  }
-  if (name == "lbfgs_wolfe") {
-    return std::make_unique<LBFGS>(
-        params, LBFGSOptions(1).max_iter(4).line_search_fn("strong_wolfe"));
-  }
   TORCH_CHECK(name == "adagrad", "unknown optimizer ", name);
   return std::make_unique<Adagrad>(params, AdagradOptions(0.1));
 }
@@ -82,24 +74,11 @@ void train(const std::string& name,
   }
   const auto file = ddp::detail::read_torch_file(data);
   const auto batches = file.value.toListRef();
-  const bool steps_by_closure =
-      dynamic_cast<torch::optim::LBFGS*>(optimizer.get()) != nullptr;
   for (const auto& batch : batches) {
-    const auto loss = [&] {
-      optimizer->zero_grad();
-      return net->forward(batch.toTensor()).pow(2).mean();
-    };
-    if (steps_by_closure) {
-      optimizer->step([&] {
-        auto value = loss();
-        value.backward();
-        return value;
-      });
-    } else {
-      scaler.scale(loss()).backward();
-      scaler.step(*optimizer);
-      scaler.update();
-    }
+    optimizer->zero_grad();
+    scaler.scale(net->forward(batch.toTensor()).pow(2).mean()).backward();
+    scaler.step(*optimizer);
+    scaler.update();
     checkpoint.step(checkpoint.step() + 1);
   }
   checkpoint.epoch(checkpoint.epoch() + 1).save(to);

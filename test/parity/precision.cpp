@@ -37,13 +37,14 @@ ddp::GradScalerOptions small() {
 }
 
 void note_scaler(Log& log, const ddp::GradScaler& scaler) {
-  const auto state = scaler.state_dict();
+  const auto state = scaler.state_dict().toGenericDict();
   log.note("scaler",
-           torch::tensor({state->scale,
-                          state->growth_factor,
-                          state->backoff_factor,
-                          static_cast<double>(state->growth_interval),
-                          static_cast<double>(state->growth_tracker)}));
+           torch::tensor(
+               {state.at("scale").toDouble(),
+                state.at("growth_factor").toDouble(),
+                state.at("backoff_factor").toDouble(),
+                static_cast<double>(state.at("growth_interval").toInt()),
+                static_cast<double>(state.at("_growth_tracker").toInt())}));
 }
 
 double flaw(int64_t step) {

@@ -8,11 +8,10 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/checkpoint/module_state.h"
-#include "ddp/checkpoint/optimizer_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
+#include "ddp/tensors/optimizer_state.h"
 
 namespace dp::detail {
 namespace {
@@ -134,10 +133,8 @@ void ServerFile::restore(int64_t updates,
                   value->sizes());
       values.push_back(*value);
     }
-    auto update =
-        ddp::detail::read_optimizer(shard.optimizer(), state->optimizer);
+    ddp::detail::load_optimizer(shard.optimizer(), state->optimizer);
     copy_all(values, shard.parameters());
-    ddp::detail::apply(std::move(update), shard.optimizer());
   });
   last_ =
       is_newest_read_ && state == states_.begin() ? Last::newest : Last::before;

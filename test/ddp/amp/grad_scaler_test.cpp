@@ -13,6 +13,7 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
+#include "test/support/state_dict.h"
 
 namespace ddp {
 namespace grad_scaler_test {
@@ -193,9 +194,8 @@ TEST_CASE("a shorter interval may be over already", "[grad_scaler]") {
   toy.train(scaler, 1);
   toy.train(scaler, 1);
   if (loads) {
-    auto state = scaler.state_dict();
-    state->growth_interval = 1;
-    scaler.load_state_dict(state);
+    scaler.load_state_dict(
+        test::changed(scaler.state_dict(), "growth_interval", 1));
   } else {
     scaler.set_growth_interval(1);
   }
@@ -205,10 +205,9 @@ TEST_CASE("a shorter interval may be over already", "[grad_scaler]") {
 
 TEST_CASE("the same interval is set before anything is scaled",
           "[grad_scaler]") {
-  auto state = *GradScaler(small_scaler()).state_dict();
-  state.growth_tracker = 2;
   GradScaler scaler;
-  scaler.load_state_dict(state);
+  scaler.load_state_dict(test::changed(
+      GradScaler(small_scaler()).state_dict(), "_growth_tracker", 2));
   scaler.set_growth_interval(1);
   Toy toy;
   toy.train(scaler, 1);
@@ -221,12 +220,11 @@ TEST_CASE("counts beyond 32 bits are kept below the interval",
   Toy toy;
   toy.train(scaler, 1);
   scaler.set_growth_interval(int64_t{1} << 40);
-  CHECK(scaler.state_dict()->growth_tracker == 1);
-  auto state = *scaler.state_dict();
-  state.growth_tracker = int64_t{1} << 40;
-  state.growth_interval = 4;
-  scaler.load_state_dict(state);
-  CHECK(scaler.state_dict()->growth_tracker == 3);
+  CHECK(test::entry(scaler.state_dict(), "_growth_tracker").toInt() == 1);
+  const auto state =
+      test::changed(scaler.state_dict(), "_growth_tracker", int64_t{1} << 40);
+  scaler.load_state_dict(test::changed(state, "growth_interval", 4));
+  CHECK(test::entry(scaler.state_dict(), "_growth_tracker").toInt() == 3);
 }
 
 TEST_CASE("a scaler that is not enabled passes everything on",
@@ -243,17 +241,17 @@ TEST_CASE("a scaler that is not enabled passes everything on",
   scaler.update(torch::ones({}));
   CHECK(!scaler.is_enabled());
   CHECK(scaler.get_scale() == 1);
-  CHECK(!scaler.state_dict());
-  scaler.load_state_dict(std::nullopt);
-  scaler.load_state_dict(GradScalerState());
+  CHECK(scaler.state_dict().toGenericDict().empty());
+  scaler.load_state_dict(scaler.state_dict());
+  scaler.load_state_dict(GradScaler().state_dict());
   CHECK(scaler.get_scale() == 1);
 }
 
 TEST_CASE("a scaler goes on where another one was", "[grad_scaler]") {
   const bool has_scaled = GENERATE(false, true);
   GradScaler first(small_scaler().growth_factor(4).backoff_factor(0.25));
-  CHECK(first.state_dict()->scale == 8);
-  CHECK(first.state_dict()->growth_tracker == 0);
+  CHECK(test::entry(first.state_dict(), "scale").toDouble() == 8);
+  CHECK(test::entry(first.state_dict(), "_growth_tracker").toInt() == 0);
   Toy toy;
   toy.train(first, kInf);
   toy.train(first, 1);
@@ -266,11 +264,11 @@ TEST_CASE("a scaler goes on where another one was", "[grad_scaler]") {
   }
   second.load_state_dict(first.state_dict());
   const auto state = second.state_dict();
-  CHECK(state->scale == 2);
-  CHECK(state->growth_factor == 4);
-  CHECK(state->backoff_factor == 0.25);
-  CHECK(state->growth_interval == 3);
-  CHECK(state->growth_tracker == 2);
+  CHECK(test::entry(state, "scale").toDouble() == 2);
+  CHECK(test::entry(state, "growth_factor").toDouble() == 4);
+  CHECK(test::entry(state, "backoff_factor").toDouble() == 0.25);
+  CHECK(test::entry(state, "growth_interval").toInt() == 3);
+  CHECK(test::entry(state, "_growth_tracker").toInt() == 2);
   other.train(second, 1);
   CHECK(second.get_scale() == 8);
 }

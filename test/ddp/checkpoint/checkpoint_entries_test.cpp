@@ -1,5 +1,5 @@
 // Checkpoint entries besides models, optimizers, samplers and scalers:
-// averagers, exchanges and the program's own variables.
+// averagers, exchanges, and the program's own objects and variables.
 #include <memory>
 #include <string>
 
@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "ddp/checkpoint.h"
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -17,6 +18,7 @@
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/optim/model_averager.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
@@ -227,6 +229,136 @@ TEST_CASE("variables of the program are in a checkpoint", "[checkpoint]") {
   Checkpoint ranks;
   ranks.add("mine", mine, CheckpointScope::per_rank);
   refuses(ranks, "values of 1 ranks as its checkpoint[\"mine\"]");
+}
+
+/// An object of the program: the sum of what it was given, on some ranks
+/// broken.
+class Sum : public Stateful {
+ public:
+  explicit Sum(CheckpointScope scope = CheckpointScope::common)
+      : scope_(scope) {}
+
+  c10::IValue state_dict() const override {
+    TORCH_CHECK(!is_broken, "the sum is broken");
+    auto state = detail::new_dict().toGenericDict();
+    state.insert("value", value);
+    return state;
+  }
+  void check_state_dict(const c10::IValue& state) const override {
+    TORCH_CHECK(!is_broken && state.isGenericDict(), "the sum is broken");
+  }
+  void load_state_dict(const c10::IValue& state) override {
+    value = state.toGenericDict().at("value").toDouble();
+  }
+  CheckpointScope checkpoint_scope() const override { return scope_; }
+
+  double value = 0;
+  bool is_broken = false;
+
+ private:
+  CheckpointScope scope_;
+};
+
+TEST_CASE("objects of the program are in a checkpoint", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto add = [](Checkpoint& checkpoint, Sum& common, Sum& mine) {
+    const auto shared = std::make_shared<Sum>(CheckpointScope::per_rank_modulo);
+    checkpoint.add("common", common).add("mine", mine).add("shared", shared);
+    return shared;
+  };
+  run_ranks(2, [&](const Group& group) {
+    Sum common;
+    Sum mine(CheckpointScope::per_rank);
+    Checkpoint checkpoint;
+    const auto shared = add(checkpoint.process_group(group), common, mine);
+    common.value = 10 + group->getRank();
+    mine.value = 20 + group->getRank();
+    shared->value = 30 + group->getRank();
+    checkpoint.save(path);
+    common.value = mine.value = shared->value = 0;
+    checkpoint.load(path);
+    TORCH_CHECK(common.value == 10, common.value);
+    TORCH_CHECK(mine.value == 20 + group->getRank(), mine.value);
+    TORCH_CHECK(shared->value == 30 + group->getRank(), shared->value);
+  });
+  run_ranks(3, [&](const Group& group) {
+    Sum common;
+    const auto shared = std::make_shared<Sum>(CheckpointScope::per_rank_modulo);
+    Checkpoint()
+        .process_group(group)
+        .add("common", common)
+        .add("shared", shared)
+        .load(path);
+    TORCH_CHECK(common.value == 10, common.value);
+    TORCH_CHECK(shared->value == 30 + group->getRank() % 2, shared->value);
+  });
+  for (const auto& error : try_ranks(3, [&](const Group& group) {
+         Sum common;
+         Sum mine(CheckpointScope::per_rank);
+         Checkpoint checkpoint;
+         add(checkpoint.process_group(group), common, mine);
+         checkpoint.load(path);
+       })) {
+    CHECK_THAT(error,
+               Contains("the values of 3 ranks as its checkpoint[\"mine\"], "
+                        "but got those of 2"));
+  }
+  CHECK_THROWS_WITH(Checkpoint().add("exchange", std::shared_ptr<Exchange>()),
+                    Contains("an object with a state as \"exchange\""));
+}
+
+TEST_CASE("an entry that fails on one rank fails on all", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto names_rank_1 = [](const std::vector<std::string>& errors) {
+    for (const auto& error : errors) {
+      CHECK_THAT(error,
+                 Contains("rank 1: Cannot ") &&
+                     Contains(": in \"sum\": the sum is broken"));
+    }
+  };
+  // The entries after the broken one communicate.
+  const auto act = [&](const Group& group, const auto& work) {
+    torch::nn::Linear net(3, 2);
+    ZeroRedundancyOptimizer optimizer(
+        net->parameters(),
+        [](const auto& groups) { return std::make_unique<SGD>(groups, 0.1); },
+        group);
+    DistributedSampler sampler(
+        10, DistributedSamplerOptions().num_replicas(2).rank(group->getRank()));
+    Sum before;
+    Sum sum;
+    Checkpoint checkpoint;
+    checkpoint.process_group(group)
+        .add("before", before)
+        .add("sum", sum)
+        .optimizer(optimizer)
+        .sampler(sampler);
+    work(checkpoint, before, sum);
+  };
+  names_rank_1(try_ranks(2, [&](const Group& group) {
+    act(group, [&](Checkpoint& checkpoint, Sum& /*before*/, Sum& sum) {
+      sum.is_broken = group->getRank() == 1;
+      checkpoint.save(path);
+    });
+  }));
+  CHECK(folder.size() == 0);
+  names_rank_1(try_ranks(2, [&](const Group& group) {
+    act(group, [&](Checkpoint& checkpoint, Sum& before, Sum& sum) {
+      before.value = 7;
+      checkpoint.epoch(3).save(path);
+      before.value = 8;
+      sum.is_broken = group->getRank() == 1;
+      checkpoint.epoch(4);
+      try {
+        checkpoint.load(path);
+      } catch (...) {
+        TORCH_CHECK(before.value == 8 && checkpoint.epoch() == 4);
+        throw;
+      }
+    });
+  }));
 }
 
 TEST_CASE("a scheduler goes on at its epoch", "[checkpoint]") {

@@ -8,7 +8,6 @@
 #include <torch/optim.h>
 #include <torch/serialize.h>
 
-#include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
@@ -62,9 +61,7 @@ const std::vector<MakeOptimizer>& optimizers() {
       make<AdamW>(AdamWOptions(0.01).amsgrad(true)),
       make<RMSprop>(RMSpropOptions(0.01)),
       make<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true)),
-      make<Adagrad>(AdagradOptions(0.1).lr_decay(0.01)),
-      make<LBFGS>(LBFGSOptions(0.1).max_iter(3).history_size(4)),
-      make<LBFGS>(LBFGSOptions(1).max_iter(2).line_search_fn("strong_wolfe"))};
+      make<Adagrad>(AdagradOptions(0.1).lr_decay(0.01))};
   return all;
 }
 
@@ -125,9 +122,9 @@ double learning_rate(const Training& training) {
 TEST_CASE("A resumed training equals the undisturbed one bit for bit",
           "[checkpoint]") {
   const TemporaryFolder folder;
-  const size_t kind = GENERATE(range(size_t{0}, size_t{10}));
+  const size_t kind = GENERATE(range(size_t{0}, size_t{8}));
   CAPTURE(kind);
-  REQUIRE(optimizers().size() == 10);
+  REQUIRE(optimizers().size() == 8);
   torch::manual_seed(1);
   Training first(optimizers()[kind]);
   first.sampler.set_epoch(4);
@@ -347,42 +344,35 @@ TEST_CASE("A name belongs to one entry", "[checkpoint]") {
       Contains("Expected a module"));
 }
 
-TEST_CASE("A state of LBFGS that does not fit is refused", "[checkpoint]") {
+TEST_CASE("LBFGS in a checkpoint is an error", "[checkpoint]") {
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
-  const auto& lbfgs = optimizers()[8];
-  Training first(lbfgs);
-  first.run(3);
-  first.checkpoint.save(path);
-  const auto damaged = [&](const std::string& key, const c10::IValue& value) {
-    const auto file = ddp::detail::read_torch_file(path).value;
-    file.toGenericDict()
-        .at("optimizer")
-        .toGenericDict()
-        .at("state")
-        .toGenericDict()
-        .at(int64_t{0})
-        .toGenericDict()
-        .insert_or_assign(key, value);
-    ddp::detail::write_torch_file(folder / "b.pt", file);
-    Training second(lbfgs);
-    second.run(1);
-    const auto before = second.state();
-    const auto error = load_error(second, folder / "b.pt");
-    CHECK(torch::equal(second.state(), before));
-    return error;
-  };
-  CHECK_THAT(damaged("d", torch::ones({3})),
-             Contains(R"(tensor of 74 elements as its optimizer's "d")"));
-  CHECK_THAT(damaged("d", c10::IValue()),
-             Contains(R"(it has no optimizer["state"][0]["d"])"));
-  auto list = ddp::detail::new_list();
-  CHECK_THAT(damaged("ro", list), Contains("should have the same number"));
-  for (int i = 0; i < 5; ++i) {
-    list.toList().push_back(torch::ones({}));
-  }
-  CHECK_THAT(damaged("ro", list), Contains("more than its history"));
-  CHECK_THAT(damaged("n_iter", "3"), Contains("expected an int"));
+  Training sgd_training;
+  sgd_training.checkpoint.save(path);
+  const auto before = read_file(path);
+  Training lbfgs(make<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.1)));
+  const auto error = std::string(
+      R"(: in "optimizer": expected SGD, Adam, AdamW, RMSprop, Adagrad or an )"
+      "optimizer that is ddp::Stateful to keep in a checkpoint, but got LBFGS; "
+      "leave it out of the Checkpoint");
+  CHECK_THROWS_WITH(lbfgs.checkpoint.save(path),
+                    Contains("Cannot save " + path + error));
+  CHECK(read_file(path) == before);
+  CHECK(load_error(lbfgs, path) == "Cannot load " + path + error);
+
+  // A file of Python, or of an earlier version.
+  const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
+  file.at("optimizer")
+      .toGenericDict()
+      .at("param_groups")
+      .toListRef()[0]
+      .toGenericDict()
+      .insert("history_size", 100);
+  ddp::detail::write_torch_file(path, file);
+  CHECK(load_error(sgd_training, path) ==
+        "Cannot load " + path +
+            R"(: in "optimizer": its optimizer is LBFGS, whose state is not )"
+            "loaded; leave the optimizer out of the Checkpoint");
 }
 
 TEST_CASE("A file of a newer format version is refused", "[checkpoint]") {

@@ -13,6 +13,7 @@
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
+#include "test/support/state_dict.h"
 
 namespace ddp {
 namespace power_sgd_test {
@@ -119,8 +120,10 @@ TEST_CASE("later steps make up for the error of a compression",
     for (int step = 1; step <= 5; ++step) {
       given += mean_of(size, {8, 10}, step);
       got += trained.step(matrix({8, 10}, step + group->getRank()));
-      auto errors =
-          trained.exchange->state().at("weight.error").view({8, 10}) / size;
+      auto errors = test::entry(trained.exchange->state_dict(), "weight.error")
+                        .toTensor()
+                        .view({8, 10}) /
+                    size;
       std::vector<Tensor> tensors{errors};
       group->allreduce(tensors)->wait();
       check_close(got + errors, given);
@@ -281,19 +284,19 @@ TEST_CASE("a state goes on where it was saved", "[exchange][powersgd]") {
       return matrix({8, 10}, step + group->getRank());
     };
     Trained whole(group, {8, 10}, options);
-    auto state = whole.exchange->state();  // before any pass
+    auto state = whole.exchange->state_dict();  // before any pass
     auto resumed =
         std::make_unique<Trained>(group, torch::IntArrayRef{8, 10}, options);
-    resumed->exchange->load_state(state);
+    resumed->exchange->load_state_dict(state);
     for (int step = 0; step < 5; ++step) {
       const auto expected = whole.step(gradient(step));
       const auto got = resumed->step(gradient(step));
       TORCH_CHECK(got.equal(expected), got, expected);
       if (step == 2) {
-        state = resumed->exchange->state();
+        state = resumed->exchange->state_dict();
         resumed = std::make_unique<Trained>(
             group, torch::IntArrayRef{8, 10}, options);
-        resumed->exchange->load_state(state);
+        resumed->exchange->load_state_dict(state);
       }
     }
   });
@@ -306,11 +309,12 @@ TEST_CASE("a training goes back to a state", "[exchange][powersgd]") {
       return matrix({8, 10}, step + group->getRank());
     };
     trained.step(gradient(0));
-    const auto state = trained.exchange->state();
+    const auto state = trained.exchange->state_dict();
     const auto first = trained.step(gradient(1));
     const auto second = trained.step(gradient(2));
-    trained.exchange->load_state(state);
-    TORCH_CHECK(trained.exchange->state().size() == state.size());
+    trained.exchange->load_state_dict(state);
+    TORCH_CHECK(trained.exchange->state_dict().toGenericDict().size() ==
+                state.toGenericDict().size());
     TORCH_CHECK(trained.step(gradient(1)).equal(first));
     TORCH_CHECK(trained.step(gradient(2)).equal(second));
   });
@@ -323,7 +327,7 @@ TEST_CASE("a state after a gradient of zero goes on", "[exchange][powersgd]") {
     Trained whole(group, {8, 10}, options);
     whole.step(torch::zeros({8, 10}, torch::kDouble));
     Trained resumed(group, {8, 10}, options);
-    resumed.exchange->load_state(whole.exchange->state());
+    resumed.exchange->load_state_dict(whole.exchange->state_dict());
     const auto gradient = matrix({8, 10}, group->getRank());
     const auto expected = whole.step(gradient);
     TORCH_CHECK(expected.norm().item<double>() > 1);
@@ -348,11 +352,9 @@ TEST_CASE("one inf makes one gradient NaN", "[exchange][powersgd]") {
         gradient[4][5] = group->getRank() == 1 ? bad : 1;
         TORCH_CHECK(hurt.step(gradient).isnan().all().item<bool>());
         if (!is_warm) {  // as many random draws
-          whole.exchange->load_state([&] {
-            auto state = whole.exchange->state();
-            state["draws"] += 1;
-            return state;
-          }());
+          const auto state = whole.exchange->state_dict();
+          test::entry(state, "draws").toTensor().add_(1);
+          whole.exchange->load_state_dict(state);
         }
         continue;
       }
@@ -368,20 +370,18 @@ TEST_CASE("a state that does not fit is refused",
   const auto group = c10::make_intrusive<FakeBackend>(1);
   Trained trained(group, {8, 10}, of_rank(2));
   trained.step(matrix({8, 10}, 1));
-  const auto state = trained.exchange->state();
-  const auto load = [&](const std::map<std::string, Tensor>& changed) {
+  const auto state = trained.exchange->state_dict();
+  const auto load = [&](const c10::IValue& changed) {
     Trained other(group, {8, 10}, of_rank(2));
-    other.exchange->load_state(changed);
+    other.exchange->load_state_dict(changed);
     other.step(matrix({8, 10}, 1));
   };
   load(state);
   for (const std::string key : {"draws", "weight.error", "weight.q"}) {
-    auto changed = state;
-    changed.erase(key);
-    CHECK_THROWS_WITH(load(changed), Contains("Expected " + key + " in the"));
-    changed[key] = torch::ones({1, 2});
+    CHECK_THROWS_WITH(load(test::without(state, key)),
+                      Contains("Expected " + key + " in the"));
     CHECK_THROWS_WITH(
-        load(changed),
+        load(test::changed(state, key, torch::ones({1, 2}))),
         Contains("Expected " + key + " of sizes") && Contains("got [1, 2]"));
   }
 }

@@ -308,17 +308,10 @@ TEST_CASE("outer parameters of other shapes are not loaded",
   const auto numbers = [](std::vector<int64_t> sizes, double value) {
     return torch::full(sizes, value).requires_grad_();
   };
-  std::stringstream file;
-  {
-    torch::serialize::OutputArchive archive;
-    over({numbers({2}, 5), numbers({1}, 7)}).save(archive);
-    archive.save_to(file);
-  }
+  const auto state = over({numbers({2}, 5), numbers({1}, 7)}).state_dict();
   // A single number would be broadcast to all elements.
   auto other = over({numbers({2}, 1), numbers({3}, 1)});
-  torch::serialize::InputArchive archive;
-  archive.load_from(file);
-  CHECK_THROWS_WITH(other.load(archive),
+  CHECK_THROWS_WITH(other.load_state_dict(state),
                     Contains("Expected outer parameter 1 of a ModelAverager to "
                              "have shape [3] in the file, but it has [1]"));
   for (const auto& outer : other.outer_parameters()) {
@@ -331,15 +324,10 @@ TEST_CASE("a momentum that a file does not have is dropped",
   const auto weight = leaf(1);
   ModelAverager outer(
       Every(1).outer(torch::optim::SGDOptions(0.7).momentum(0.9)), {weight});
-  torch::serialize::OutputArchive before;
-  outer.save(before);
-  std::stringstream file;
-  before.save_to(file);
+  const auto before = outer.state_dict();
   outer.average_parameters({weight});
   REQUIRE(outer.outer_optimizer()->state().size() == 1);
-  torch::serialize::InputArchive archive;
-  archive.load_from(file);
-  outer.load(archive);
+  outer.load_state_dict(before);
   CHECK(outer.outer_optimizer()->state().empty());
 }
 
@@ -409,6 +397,37 @@ TEST_CASE("a resumed optimizer averages in the same steps",
   CHECK_THROWS_WITH(PostLocalSGDOptimizer<torch::optim::SGD>(
                         nullptr, std::vector<Tensor>{weight}, 0.1),
                     Contains("an averager for PostLocalSGDOptimizer"));
+}
+
+TEST_CASE("an archive holds the outer optimizer", "[averager][optim]") {
+  const auto make = [](const Tensor& weight) {
+    return std::make_unique<PostLocalSGDOptimizer<torch::optim::SGD>>(
+        std::make_shared<ModelAverager>(
+            Every(1).outer(torch::optim::SGDOptions(0.7).momentum(0.9)),
+            std::vector<Tensor>{weight}),
+        std::vector<Tensor>{weight},
+        0.1);
+  };
+  const auto step = [](torch::optim::Optimizer& optimizer, Tensor& weight) {
+    weight.mutable_grad() = torch::ones_like(weight);
+    optimizer.step();
+  };
+  auto weight = leaf(1);
+  const auto first = make(weight);
+  step(*first, weight);
+  std::stringstream file;
+  torch::save(*first, file);
+  auto other = leaf(5);
+  const auto second = make(other);
+  torch::load(*second, file);
+  {
+    const torch::NoGradGuard no_grad;
+    other.copy_(weight);
+  }
+  step(*first, weight);
+  step(*second, other);
+  CHECK(other.equal(weight));
+  CHECK(second->averager()->steps() == 2);
 }
 
 /// An inner step, towards a goal that differs between ranks.

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/tensors/stateful.h"  // IWYU pragma: export

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/optim/optimizer.h>
+
+namespace ddp::detail {
+
+/// Returns the value of Python's `optimizer.state_dict()` for the same
+/// optimizer: {'state': {0: {'momentum_buffer': ...}}, 'param_groups': [{'lr':
+/// ..., 'params': [0, 1]}]}.
+///
+/// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam, AdamW,
+///   RMSprop and Adagrad.
+c10::IValue optimizer_to_value(const torch::optim::Optimizer& optimizer);
+
+/// Checks a value of `optimizer_to_value` or of Python's optimizer. Changes
+/// nothing.
+///
+/// @throws c10::Error as above, or if the value is the state of another class
+///   of optimizer, has other groups or shapes, or needs an option that LibTorch
+///   lacks (maximize).
+void check_optimizer(const torch::optim::Optimizer& optimizer,
+                     const c10::IValue& value);
+
+/// Replaces the optimizer's options and states by such a value. Tensors are
+/// converted to their parameter's device and dtype, as Python does.
+///
+/// @throws c10::Error as `check_optimizer`.
+void load_optimizer(torch::optim::Optimizer& optimizer,
+                    const c10::IValue& value);
+
+}  // namespace ddp::detail
