@@ -153,9 +153,9 @@ struct GridImpl : torch::nn::Module {
     grid = register_buffer("grid", torch::zeros({1}));
     fixed = register_buffer("fixed", torch::zeros({2}));
   }
-  torch::Tensor forward(int64_t size) {
+  torch::Tensor forward(std::vector<int64_t> sizes) {
     const torch::NoGradGuard no_grad;
-    grid.set_data(torch::full({size}, static_cast<double>(size)));
+    grid.set_data(torch::ones(sizes));
     const torch::AutoGradMode with_grad(true);
     return (scale * grid).sum();
   }
@@ -165,8 +165,10 @@ TORCH_MODULE(Grid);
 
 TEST_CASE("buffers of other shapes on a rank are an error with names",
           "[ddp][buffers][errors]") {
+  using Sizes = std::vector<int64_t>;
   const bool finds_unused = GENERATE(false, true);
   const int when = GENERATE(0, 2);
+  const auto odd_sizes = GENERATE(Sizes{7}, Sizes{2, 2});
   const auto errors = try_ranks(3, [&](const Group& group) {
     Grid net;
     DistributedDataParallel model(
@@ -174,15 +176,15 @@ TEST_CASE("buffers of other shapes on a rank are an error with names",
         Options().process_group(group).find_unused_parameters(finds_unused));
     for (int pass = 0; pass < 4; ++pass) {
       // Equal changes of all ranks are none.
-      const int64_t size = pass == 1 ? 5 : 4;
       const bool is_odd = pass == when && group->getRank() == 1;
-      model(is_odd ? size + 3 : size).backward();
+      model(is_odd ? odd_sizes : Sizes{pass == 1 ? 5 : 4}).backward();
     }
   });
   for (const auto& error : errors) {
     CHECK_THAT(error,
                Contains("on ranks 0, 2: grid of Float [4]") &&
-                   Contains("on rank 1: grid of Float [7]"));
+                   Contains(c10::str("on rank 1: grid of Float ",
+                                     torch::IntArrayRef(odd_sizes))));
   }
 }
 

@@ -754,11 +754,13 @@ struct LateImpl : NetImpl {
 TEST_CASE("a parameter that comes after the wrap is an error with its name",
           "[ddp][lost]") {
   const int how = GENERATE(0, 1, 2, 3);
-  const bool finds_unused = GENERATE(false, true);
+  const auto unused = GENERATE(0, 1, 2);
   const auto errors = try_ranks(2, [&](const Group& group) {
     const auto net = std::make_shared<LateImpl>();
-    DistributedDataParallel model(
-        net, over(group).find_unused_parameters(finds_unused));
+    DistributedDataParallel model(net,
+                                  over(group)
+                                      .find_unused_parameters(unused == 1)
+                                      .static_graph(unused == 2));
     model(input(group)).sum().backward();
     switch (how) {
       case 0:
@@ -781,6 +783,19 @@ TEST_CASE("a parameter that comes after the wrap is an error with its name",
                         : how == 2 ? "parameter second.late"
                                    : "parameter second.weight") &&
                    Contains("has come since"));
+  }
+}
+
+TEST_CASE("a layer that comes into a Sequential after the wrap is an error",
+          "[ddp][lost]") {
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    torch::nn::Sequential net(Linear(1, 1));
+    DistributedDataParallel model(net, over(group));
+    net->push_back(Linear(1, 1));
+    model(torch::ones({1, 1}));
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("parameter 1.weight has come since"));
   }
 }
 

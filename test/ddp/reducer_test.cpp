@@ -512,6 +512,23 @@ TEST_CASE("an exception that leaves a pass is noticed", "[reducer][errors]") {
   CHECK(backend->take_calls().empty());
 }
 
+TEST_CASE("a reducer whose pass was left is destroyed without a collective",
+          "[reducer][errors]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto a = leaf(1);
+  auto b = leaf(1);
+  {
+    const Reducer reducer({{"a", a}, {"b", b}}, backend);
+    auto middle = b * 1.0;
+    middle.register_hook([](const torch::Tensor&) -> torch::Tensor {
+      throw std::runtime_error("out of luck");
+    });
+    auto loss = middle.sum() + a.sum();
+    CHECK_THROWS_WITH(loss.backward(), Catch::Contains("out of luck"));
+  }
+  CHECK(backend->take_calls().empty());
+}
+
 TEST_CASE("a pass that fails before its first gradient may be tried again",
           "[reducer][errors]") {
   run_ranks(3, [&](const Group& group) {
