@@ -216,8 +216,6 @@ class Features(unittest.TestCase):
                 "| a | `ddp/join_test.cpp` \"b\" |": 'got "b"',
                 "| a | Yes, and it is tested. |": "expected a test, or one of",
                 "| a | `parity/passes_support.py`: \"fill\" |": 'got "fill"',
-                "| a | `dp/link_test.cpp`: "
-                "\"a peer that stops while it is sent to\" |": "that ctest runs",
         }.items():
             with self.subTest(row=row):
                 self.assertIn(problem, "\n".join(problems(row, ROOT / "test")))

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -14,15 +15,15 @@ namespace ddp::detail {
 
 /// Tells the other ranks why this process is about to end, for their errors.
 /// Does nothing without a job. Thread-safe, also while another thread calls
-/// `ddp::destroy_process_group`; so are the next two functions.
+/// `ddp::destroy_process_group`; so is the next function.
 void report_fatal_error(const std::string& text) noexcept;
-
-/// Lets `ddp::destroy_process_group` on all ranks not wait for `rank`, whose
-/// process has ended or hangs. Does nothing without a job.
-void report_lost_rank(int rank);
 
 /// Tells all ranks that a stop is requested. Does nothing without a job.
 void request_stop();
+
+/// As `ddp::new_group`, with the backend "nccl" or "gloo" instead of the job's.
+c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks,
+                                            const std::string& backend);
 
 /// Returns a second group of the same ranks, in the same order. Collectives of
 /// the two groups may run in any order. A group has one sibling for each
@@ -49,9 +50,5 @@ std::optional<int64_t> job_began();
 /// groups (`BackendSpec::interface_hint`); empty if all ranks are on this
 /// machine.
 std::string interface_hint_of(const WorkerEnv& env);
-
-/// As above, for the job of this process.
-/// @throws c10::Error without a process group.
-std::string interface_hint();
 
 }  // namespace ddp::detail

@@ -175,8 +175,10 @@ void join(const ProcessGroupOptions& options, Job& job) {
       job.connect_timeout);
   detail::open_channel(job);
   detail::set_current_device(job.device);
-  job.world = detail::make_group(
-      job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
+  job.world =
+      detail::make_group(job,
+                         {detail::kWorldGroup, all_ranks(job.env.world_size)},
+                         job.backend_name);
 }
 
 /// Shows which backend was chosen: a training on CPUs, on a machine whose GPUs
@@ -278,6 +280,11 @@ c10::intrusive_ptr<c10d::Backend> process_group() {
 }
 
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
+  return detail::new_group(ranks, require_job().backend_name);
+}
+
+c10::intrusive_ptr<c10d::Backend> detail::new_group(
+    const std::vector<int>& ranks, const std::string& backend) {
   Job& job = require_job();
   const std::set<int> unique(ranks.begin(), ranks.end());
   TORCH_CHECK(
@@ -293,12 +300,16 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
   if (place == ranks.end()) {
     return nullptr;
   }
-  TORCH_CHECK(!detail::has_lost_store(job),
+  // A wait at the store would be pointless, and LibTorch would log many lines.
+  const auto host = job.record->departure_of(0);
+  TORCH_CHECK(!host,
               "Expected the store of the job for a new group, but it has ended "
-              "with rank 0. Leave by ddp::destroy_process_group() and meet in "
-              "another job, over a store that lives on "
+              "with rank 0 (",
+              describe(*host, job.record->passes()),
+              "). Leave by ddp::destroy_process_group() and meet in another "
+              "job, over a store that lives on "
               "(ddp::ProcessGroupOptions::store)");
-  return detail::make_group(job, {name, ranks});
+  return make_group(job, {name, ranks}, backend);
 }
 
 c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
@@ -321,7 +332,8 @@ c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
   if (found != all.end()) {
     return *found;
   }
-  auto made = make_group(*job(), {name, of->members().ranks});
+  auto made =
+      make_group(*job(), {name, of->members().ranks}, of->getBackendName());
   made->setTimeout(of->timeout());
   return made;
 }
@@ -334,14 +346,6 @@ void detail::report_fatal_error(const std::string& text) noexcept {
   with_job([&](const Job& last) {
     if (last.channel) {
       last.channel->report_failure(text);
-    }
-  });
-}
-
-void detail::report_lost_rank(int rank) {
-  with_job([&](const Job& now) {
-    if (now.channel) {
-      now.channel->report_lost(rank);
     }
   });
 }
@@ -369,10 +373,6 @@ bool detail::wants_shared_memory() {
 
 std::string detail::interface_hint_of(const WorkerEnv& env) {
   return env.host_count > 1 ? env.master_addr : "";
-}
-
-std::string detail::interface_hint() {
-  return interface_hint_of(require_job().env);
 }
 
 }  // namespace ddp

@@ -129,8 +129,8 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// Leaves the job and closes its groups, including those of `new_group`, and
 /// its store. Waits at most ten seconds until all ranks have called it, so that
 /// rank 0 does not close the store while others use it; rank 0 warns of missing
-/// ranks. Does not wait for ranks with an ended process, nor for workers that a
-/// parameter server has lost. Does nothing without a process group.
+/// ranks. Does not wait for ranks with an ended process. Does nothing without a
+/// process group.
 ///
 /// If all ranks have called it, queued GPU work completes first; a collective
 /// may take up to `ProcessGroupOptions::timeout`. If a rank dies meanwhile or

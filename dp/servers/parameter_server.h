@@ -1,20 +1,17 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include <torch/arg.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/optimizer.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "ddp/base/cluster/worker_env.h"
 #include "dp/base/moved_bytes.h"
 
 namespace dp {
@@ -35,8 +32,9 @@ struct Update {
   /// The worker that pushed the gradients. 0 if synchronous, because all
   /// workers did.
   int worker = 0;
-  /// Number of updates since that worker pulled the parameters. 0 if
-  /// synchronous.
+  /// Number of updates between the parameters that the worker had pulled and
+  /// this one: the gradients belong to the parameters after `number -
+  /// staleness` updates. 0 if synchronous.
   int64_t staleness = 0;
   /// The loss that was passed to `push`; the workers' mean if synchronous. NaN:
   /// a worker passed none.
@@ -58,11 +56,9 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
-/// Options of `serve` and `ParameterClient`. `servers`, `mode`, `timeout` and,
-/// if asynchronous, `staleness_bound` must be equal on all ranks,
-/// `gradients_held`, `checkpoint_every` and `resume` on all servers. Invalid
-/// options are a c10::Error of `is_server`, `serve` and `ParameterClient`, on a
-/// worker also those that only servers use.
+/// Options of `serve` and `ParameterClient`; equal on all ranks, except for
+/// `before_update` and `checkpoint`. Invalid options are a c10::Error of
+/// `is_server`, `serve` and `ParameterClient`.
 ///
 /// Example:
 /// @code
@@ -88,59 +84,32 @@ struct ParameterServerOptions {
   TORCH_ARG(int64_t, staleness_bound) = 4;
   /// Servers only: called before each update.
   TORCH_ARG(UpdateHook, before_update) = nullptr;
-  /// Servers only: number of workers' gradients that a server holds at a time,
-  /// in addition to the sum of an update's gradients. Other workers wait until
-  /// the server has room for their gradients. A server's memory therefore does
-  /// not grow with the number of workers. It consists of these gradients, the
-  /// sum, the parameters, the optimizer's state and, if asynchronous, 4 MiB for
-  /// each worker that is receiving parameters. Positive.
-  TORCH_ARG(int, gradients_held) = 4;
-  /// Servers only: path of the checkpoint with the trained parameters of the
-  /// shard and the state of the optimizer (LibTorch's, or a fused one). Buffers
-  /// and frozen parameters are not in it. The folder must exist; a missing one
-  /// is an error of the first checkpoint. Each server appends a dot and
-  /// its number and keeps the previous file as PATH.NUMBER.before. Python's
-  /// torch.load reads the files: {'model': ..., 'optimizer': ..., 'step':
-  /// updates, 'run': number of the training}. The first checkpoint of a new
-  /// training replaces the files of another training.
+  /// Servers only: path of the checkpoints. Each server keeps its last two in a
+  /// folder of its own, PATH.0, PATH.1 and so on, whose parent must exist. A
+  /// file is one of `ddp::Checkpoint`, which Python's torch.load reads, too:
+  /// {'model': ..., 'optimizer': ..., 'step': updates}. The model is the
+  /// server's module. Its parameters of other servers, its buffers and frozen
+  /// parameters have their values of the start. With one server, the file loads
+  /// into a plain program.
   TORCH_ARG(std::string, checkpoint) = "";
-  /// Servers only: number of updates between checkpoints; needs `checkpoint`.
-  /// Workers wait during the write. 0: no checkpoints. The end of the training
-  /// writes none.
+  /// Number of updates between checkpoints; needs `checkpoint`. Workers wait
+  /// during the write. 0: no checkpoints. The end of the training writes none.
+  /// It is an error if PATH.N exists, unless `resume` is set.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
-  /// Servers only: resumes from these files, or starts from the beginning if
-  /// there are none. Every rank gets a c10::Error if only some servers have
-  /// files, if a server can read none of its files, if the files belong to
-  /// different trainings, or if the number of servers, the trained parameters
-  /// or the optimizer's class have changed; the mode and the number of workers
-  /// may change. Synchronous servers resume from the newest update that all of
-  /// them have saved; it is an error if there is none. The optimizer's options,
+  /// Resumes from the newest checkpoint, or starts from the beginning if there
+  /// is none. Synchronous servers resume from the newest update that all of
+  /// them have saved. Every rank gets a c10::Error if only some servers have
+  /// checkpoints, or if the checkpoint of a server cannot be read or does not
+  /// fit: use the same parameters, number of servers and class of optimizer.
+  /// The mode and the number of workers may change. The optimizer's options,
   /// such as the learning rate, become those of the file. Updates are counted
-  /// from that number, so after its first pull a worker's `version()` is the
-  /// number of steps of the whole training.
+  /// from its number, so after its first pull a worker's `version()` is the
+  /// number of updates of the whole training.
   TORCH_ARG(bool, resume) = false;
-  /// Time after which a silent peer counts as lost. A server's limit applies to
-  /// a worker's computation between two calls of its client. A hook, step or
-  /// checkpoint of a server may take longer, because the server sends signs of
-  /// life to the workers meanwhile. A transfer may also take longer if each 4
-  /// MiB of it arrive within the time-out.
-  TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
-  /// Time limit for the arrival of all ranks. If rank 0 gives up, all ranks
-  /// that wait with it give up as well.
-  TORCH_ARG(std::chrono::milliseconds,
-            connect_timeout) = std::chrono::minutes(5);
-  /// Rank and world size, for use with `store`. Ranks on several hosts also
-  /// need `host_count` and `master_addr`: with a `host_count` of 1, the
-  /// default, Gloo uses the loopback interface. Unset: those of
-  /// `ddp::init_process_group`, which has to come first.
-  TORCH_ARG(std::optional<ddp::WorkerEnv>, worker_env) = std::nullopt;
-  /// The store through which the ranks find each other, for use with
-  /// `worker_env`. Null: `ddp::store()`. One of the two without the other is an
-  /// invalid option.
-  TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
-/// Returns true if this rank is one of the servers. Not collective.
+/// Returns true if this rank is one of the servers of the job of
+/// `ddp::init_process_group`. Not collective.
 /// @throws c10::Error if the world is too small for the servers and one worker,
 ///   or if an option is invalid.
 bool is_server(const ParameterServerOptions& options = {});
@@ -160,11 +129,10 @@ struct ServerReport {
 /// server holds a shard of the parameters, averages or applies the gradients
 /// that workers push, steps the optimizer and sends the parameters to the
 /// workers. All ranks start with the parameters and buffers of `module` on rank
-/// 0.
+/// 0. Call `ddp::init_process_group` first.
 ///
-/// Afterwards, `module` contains the updated parameters of this server's shard;
-/// all other parameters, and the buffers, have rank 0's initial values. This
-/// also holds if an error during the training makes the function throw. A
+/// Afterwards, `module` contains the updated parameters of this server's shard.
+/// This also holds if an error during the training makes the function throw. A
 /// worker that has finished has all parameters.
 ///
 /// Only parameters that require a gradient at the time of this call are
@@ -175,7 +143,17 @@ struct ServerReport {
 /// count as zero, as in DistributedDataParallel with find_unused_parameters.
 ///
 /// Workers and servers communicate over Gloo, independent of the backend of the
-/// process group. Modules may be on GPUs.
+/// process group. Modules may be on GPUs. Beside the parameters and the
+/// optimizer's state a server's memory contains, in multiples of the shard: two
+/// gradients if synchronous, which are summed in the order of the workers, and
+/// one gradient for each worker if asynchronous.
+///
+/// A worker is lost when it reports an error, when its process ends, or when
+/// neither a request nor an expected message of it arrives within
+/// `ddp::ProcessGroupOptions::timeout`. Asynchronous: the other workers go on,
+/// once all ranks have joined. Synchronous: all ranks get an error. The
+/// time-out also bounds each wait of a worker, that of `finish()` for the
+/// slowest worker included.
 ///
 /// Each update, and each call of a client, reports progress to `ddprun
 /// --hang-timeout`. A rank that waits for others does not count as hung.
@@ -187,16 +165,14 @@ struct ServerReport {
 /// @returns the report of this server. If asynchronous, a lost worker is not an
 ///   error.
 ///
-/// @throws c10::Error on every rank if the options or modules of the ranks
-///   differ, or a rank calls the function of the other role; if there are more
-///   servers than trained parameters; if ranks are missing after
-///   `connect_timeout`; if the servers cannot resume (see `resume`) or cannot
-///   write a checkpoint; if synchronous and a finished or lost worker made
-///   fewer pushes than another one (all workers need equally many batches); if
-///   all workers are lost without having called finish(); if a worker has lost
-///   another server; or if the optimizer or the hook throws. The workers
-///   receive the same reason. A server remains until each worker has received
-///   the reason or was silent for the time-out.
+/// @throws c10::Error on every rank, with the reason, if the options or modules
+///   of the ranks differ, or a rank calls the function of the other role; if
+///   there are more servers than trained parameters; if a server cannot resume
+///   or cannot write a checkpoint; if synchronous and a worker is lost or
+///   finishes with fewer pushes than another one (all workers need equally many
+///   batches); if all workers are lost; if a server is lost; or if the
+///   optimizer or the hook throws. A worker that computes gets the error in its
+///   next call. After an error of a server the job has to end.
 ///
 /// Collective: the other ranks call `serve` or construct a `ParameterClient`.
 /// May be called again after it has returned on all ranks.
@@ -230,12 +206,11 @@ ServerReport serve(torch::nn::Module& module,
 /// The worker's side of `serve`; see there.
 ///
 /// If a client is destroyed without `finish`, for example because of an
-/// exception, its connections are closed and the servers detect the loss at
-/// once.
+/// exception, its connections are closed, and the servers see that it is lost.
 ///
-/// Every member function that communicates throws c10::Error if the job has
-/// ended: a server is lost, or has reported why it ended. The client then
-/// reports the reason to the other servers.
+/// Every member function that communicates throws c10::Error if a server is
+/// lost or has reported why it ended, or if the time-out of
+/// `ddp::ProcessGroupOptions` is over. The client cannot be used afterwards.
 ///
 /// Thread contract: one thread.
 class ParameterClient {
@@ -243,10 +218,9 @@ class ParameterClient {
   /// Collective, as `serve`. Copies rank 0's parameters and buffers to
   /// `module`.
   ///
-  /// @throws c10::Error if `module` is null, and as `serve` for all that the
-  ///   ranks find out before the training starts. A factory of a server that
-  ///   throws, a checkpoint that does not fit and every later error are thrown
-  ///   by the next `pull`, `push` or `finish`.
+  /// @throws c10::Error if `module` is null, or as `serve`. A factory of a
+  ///   server that throws, and every later error, are thrown by the next
+  ///   `pull`, `push` or `finish`.
   explicit ParameterClient(std::shared_ptr<torch::nn::Module> module,
                            const ParameterServerOptions& options = {});
   /// As above, for a module holder.
@@ -259,20 +233,20 @@ class ParameterClient {
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
-  /// Copies the servers' parameters to the module. Synchronous: blocks until
-  /// the update that contains this worker's last push. Asynchronous: blocks
-  /// while more workers compute than the staleness bound allows. Call `pull`
-  /// only when the gradients of these parameters are computed next, because
-  /// other workers may wait for them. A second pull replaces the first one. If
-  /// asynchronous, parts of the parameters may contain later updates than
-  /// `version()` reports.
+  /// Copies the servers' parameters to the module: of each server, all
+  /// parameters of its shard after one and the same update. Synchronous: blocks
+  /// until the update that contains this worker's last push. Asynchronous:
+  /// blocks while more workers compute than the staleness bound allows. Call
+  /// `pull` only when the gradients of these parameters are computed next,
+  /// because other workers may wait for them. A second pull replaces the first
+  /// one.
   void pull();
 
   /// Sends the module's gradients; sparse gradients are sent as dense ones.
-  /// Returns when the servers have received them. An error of the update is
-  /// thrown by the next call. Blocks while a server has no room for the
-  /// gradients (`gradients_held`). Leaves the `.grad`s unchanged: zero them
-  /// before the next backward pass.
+  /// Returns when the servers have received them: if synchronous, after those
+  /// of the workers with lower numbers. An error of the update is thrown by the
+  /// next call. Leaves the `.grad`s unchanged: zero them before the next
+  /// backward pass.
   ///
   /// @param loss  value for `Update::loss` on the servers; not used otherwise.
   /// @throws c10::Error if the parameters were not pulled since the last push.
@@ -296,7 +270,7 @@ class ParameterClient {
   MovedBytes moved() const;
 
  private:
-  class Impl;
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -13,18 +13,14 @@
 #include <torch/utils.h>
 
 #include <cmath>
-#include <mutex>
 #include <numeric>
 
+#include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
-#include "dp/servers/detail/conversation.h"
-#include "dp/servers/detail/flat_tensors.h"
-#include "dp/servers/detail/serve_workers.h"
 #include "dp/servers/detail/session.h"
-#include "test/dp/local_world.h"
+#include "dp/servers/detail/shard.h"
 #include "test/dp/rank_order_backend.h"
-#include "test/support/catch.h"
-#include "test/support/local_ranks.h"
+#include "test/dp/server_ranks.h"
 #include "test/support/random.h"
 
 namespace dp {
@@ -32,7 +28,7 @@ namespace parameter_server_test {
 
 using ddp::test::fill;
 using ddp::test::random;
-using test::LocalWorld;
+using test::run_ranks;
 using Options = ParameterServerOptions;
 using Tensors = std::vector<torch::Tensor>;
 
@@ -80,31 +76,29 @@ Tensors copies(const torch::nn::Module& module) {
 }
 
 /// Returns the parameters after the same training with DistributedDataParallel.
-/// `wrap` returns its backend, given Gloo's.
-using Wrap = std::function<ddp::test::Group(const ddp::test::Group&)>;
-Tensors train_by_ddp(int ranks,
+Tensors train_by_ddp(const c10::intrusive_ptr<c10d::Backend>& group,
                      int steps,
-                     const OptimizerFactory& make_optimizer,
-                     const Wrap& wrap) {
-  Tensors result;
-  ddp::test::run_ranks(ranks, [&](const ddp::test::Group& group) {
-    auto net = make_net(7);
-    ddp::DistributedDataParallel model(
-        net, ddp::DistributedDataParallelOptions().process_group(wrap(group)));
-    const auto optimizer = make_optimizer(net->parameters());
-    for (int step = 0; step < steps; ++step) {
-      optimizer->zero_grad();
-      model->forward(random(1000 * (step + 1) + group->getRank(), {4, 6}))
-          .pow(2)
-          .mean()
-          .backward();
-      optimizer->step();
-    }
-    if (group->getRank() == 0) {
-      result = copies(*net);
-    }
-  });
-  return result;
+                     const OptimizerFactory& make_optimizer) {
+  auto net = make_net(7);
+  ddp::DistributedDataParallel model(
+      net, ddp::DistributedDataParallelOptions().process_group(group));
+  const auto optimizer = make_optimizer(net->parameters());
+  for (int step = 0; step < steps; ++step) {
+    optimizer->zero_grad();
+    model->forward(random(1000 * (step + 1) + group->getRank(), {4, 6}))
+        .pow(2)
+        .mean()
+        .backward();
+    optimizer->step();
+  }
+  return copies(*net);
+}
+
+/// Returns the group of the ranks from `first` on, or null on the others.
+c10::intrusive_ptr<c10d::Backend> group_from(int first) {
+  std::vector<int> ranks(ddp::world_size() - first);
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ddp::new_group(ranks);
 }
 
 /// Returns the relative difference of all parameters together.
@@ -129,70 +123,64 @@ TEST_CASE("synchronous training is DistributedDataParallel's",
   const int servers = GENERATE(1, 2);
   constexpr int kSteps = 20;
   const OptimizerFactory make_optimizer = use_adam ? adam : sgd;
-  // Gloo's ring starts each piece of a bucket at a different rank, so it adds
-  // more than two gradients in another order than a server.
-  const auto in_rank_order =
-      train_by_ddp(workers, kSteps, make_optimizer, [](const auto& group) {
-        return c10::make_intrusive<test::RankOrderBackend>(group);
-      });
-  const auto by_gloo = train_by_ddp(
-      workers, kSteps, make_optimizer, [](const auto& group) { return group; });
-  LocalWorld world(servers + workers);
-  // With room for one gradient per server, workers have to push in their order.
-  const int held = workers == 3 ? servers : 4;
-  world.run_ranks(
-      Options().servers(servers).gradients_held(held),
-      [&](int rank, const Options& options) {
-        auto net = make_net(rank == 0 ? 7 : 100 + rank);
-        if (is_server(options)) {
-          const auto report = serve(*net, make_optimizer, options);
-          TORCH_CHECK(report.updates == kSteps);
-          TORCH_CHECK(report.staleness == std::vector<int64_t>{kSteps});
-          return;
-        }
-        ParameterClient client(net, options);
-        train(net, client, kSteps);
-        client.finish();
-        TORCH_CHECK(client.version() == kSteps);
-        const auto trained = copies(*net);
-        TORCH_CHECK(equal(trained, in_rank_order));
-        TORCH_CHECK(workers > 2 || equal(trained, by_gloo));
-        const double difference = relative_difference(trained, by_gloo);
-        TORCH_CHECK(difference <= 1e-6, difference);
-      });
+  run_ranks(servers + workers, [&](int rank) {
+    const auto options = Options().servers(servers);
+    auto net = make_net(rank == 0 ? 7 : 100 + rank);
+    const auto group = group_from(servers);
+    if (is_server(options)) {
+      const auto report = serve(*net, make_optimizer, options);
+      TORCH_CHECK(report.updates == kSteps);
+      TORCH_CHECK(report.staleness == std::vector<int64_t>{kSteps});
+      return;
+    }
+    // Gloo's ring starts each piece of a bucket at a different rank, so it adds
+    // more than two gradients in another order than a server.
+    const auto in_rank_order =
+        train_by_ddp(c10::make_intrusive<test::RankOrderBackend>(group),
+                     kSteps,
+                     make_optimizer);
+    const auto by_gloo = train_by_ddp(group, kSteps, make_optimizer);
+    ParameterClient client(net, options);
+    train(net, client, kSteps);
+    client.finish();
+    TORCH_CHECK(client.version() == kSteps);
+    const auto trained = copies(*net);
+    TORCH_CHECK(equal(trained, in_rank_order));
+    TORCH_CHECK(workers > 2 || equal(trained, by_gloo));
+    const double difference = relative_difference(trained, by_gloo);
+    TORCH_CHECK(difference <= 1e-6, difference);
+  });
 }
 
 TEST_CASE("one asynchronous worker trains as a plain program",
           "[parameter_server]") {
   const int servers = GENERATE(1, 2);
   const int64_t bound = GENERATE(0, 3);
-  auto plain = make_net(7);
-  const auto optimizer = sgd(plain->parameters());
-  for (int step = 0; step < 10; ++step) {
-    optimizer->zero_grad();
-    loss_of(plain, step, 0).backward();
-    optimizer->step();
-  }
-  LocalWorld world(servers + 1);
-  world.run_ranks(
-      Options()
-          .servers(servers)
-          .mode(UpdateMode::asynchronous)
-          .staleness_bound(bound),
-      [&](int rank, const Options& options) {
-        auto net = make_net(7);
-        if (is_server(options)) {
-          const auto report = serve(*net, sgd, options);
-          TORCH_CHECK(report.staleness == std::vector<int64_t>{10});
-          return;
-        }
-        ParameterClient client(net, options);
-        train(net, client, 10);
-        client.finish();
-        for (size_t i = 0; i < net->parameters().size(); ++i) {
-          TORCH_CHECK(net->parameters()[i].equal(plain->parameters()[i]));
-        }
-      });
+  run_ranks(servers + 1, [&](int /*rank*/) {
+    const auto options = Options()
+                             .servers(servers)
+                             .mode(UpdateMode::asynchronous)
+                             .staleness_bound(bound);
+    auto net = make_net(7);
+    if (is_server(options)) {
+      const auto report = serve(*net, sgd, options);
+      TORCH_CHECK(report.staleness == std::vector<int64_t>{10});
+      return;
+    }
+    auto plain = make_net(7);
+    const auto optimizer = sgd(plain->parameters());
+    for (int step = 0; step < 10; ++step) {
+      optimizer->zero_grad();
+      loss_of(plain, step, 0).backward();
+      optimizer->step();
+    }
+    ParameterClient client(net, options);
+    train(net, client, 10);
+    client.finish();
+    for (size_t i = 0; i < net->parameters().size(); ++i) {
+      TORCH_CHECK(net->parameters()[i].equal(plain->parameters()[i]));
+    }
+  });
 }
 
 TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
@@ -201,42 +189,107 @@ TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
   const int servers = GENERATE(1, 2);
   constexpr int kWorkers = 3;
   constexpr int kSteps = 30;
-  std::vector<Tensors> last(servers + kWorkers);
-  LocalWorld world(servers + kWorkers);
-  world.run_ranks(
-      Options()
-          .servers(servers)
-          .mode(UpdateMode::asynchronous)
-          .staleness_bound(bound)
-          .gradients_held(servers),
-      [&](int rank, const Options& options) {
-        auto net = make_net(rank);
-        if (is_server(options)) {
-          const auto report = serve(*net, sgd, options);
-          TORCH_CHECK(report.updates == kWorkers * kSteps);
-          TORCH_CHECK(static_cast<int64_t>(report.staleness.size()) <=
-                      bound + 1);
-          TORCH_CHECK(std::accumulate(report.staleness.begin(),
-                                      report.staleness.end(),
-                                      int64_t{0}) == report.updates);
-          TORCH_CHECK(report.lost.empty());
-        } else {
-          ParameterClient client(net, options);
-          train(net, client, kSteps);
-          client.finish();
-          TORCH_CHECK(client.version() == kWorkers * kSteps);
-        }
-        last[rank] = copies(*net);
-      });
-  for (size_t i = 0; i < last[servers].size(); ++i) {
-    for (int worker = 1; worker < kWorkers; ++worker) {
-      CHECK(last[servers + worker][i].equal(last[servers][i]));
+  run_ranks(servers + kWorkers, [&](int rank) {
+    const auto options = Options()
+                             .servers(servers)
+                             .mode(UpdateMode::asynchronous)
+                             .staleness_bound(bound);
+    auto net = make_net(rank);
+    if (is_server(options)) {
+      const auto report = serve(*net, sgd, options);
+      TORCH_CHECK(report.updates == kWorkers * kSteps);
+      TORCH_CHECK(static_cast<int64_t>(report.staleness.size()) <= bound + 1);
+      TORCH_CHECK(std::accumulate(report.staleness.begin(),
+                                  report.staleness.end(),
+                                  int64_t{0}) == report.updates);
+      TORCH_CHECK(report.lost.empty());
+    } else {
+      ParameterClient client(net, options);
+      train(net, client, kSteps);
+      client.finish();
+      TORCH_CHECK(client.version() == kWorkers * kSteps);
     }
-    // A server's module has the parameters that it held.
-    CHECK(std::any_of(last.begin(), last.begin() + servers, [&](auto& held) {
-      return held[i].equal(last[servers][i]);
-    }));
+    for (const auto& parameter : copies(*net)) {
+      const auto last = ddp::all_gather(parameter.unsqueeze(0));
+      for (int worker = 1; worker < kWorkers; ++worker) {
+        TORCH_CHECK(last[servers + worker].equal(last[servers]));
+      }
+      // A server's module has the parameters that it held.
+      TORCH_CHECK(
+          std::any_of(last.begin(), last.begin() + servers, [&](auto& held) {
+            return held.equal(last[servers]);
+          }));
+    }
+  });
+}
+
+/// Parameters that count their updates, of more bytes than one read of a socket
+/// brings.
+struct CountersImpl : torch::nn::Module {
+  CountersImpl() {
+    first = register_parameter("first", torch::zeros({1'000'000}));
+    second = register_parameter("second", torch::zeros({1'000'000}));
   }
+  torch::Tensor first, second;
+};
+TORCH_MODULE(Counters);
+
+std::unique_ptr<torch::optim::Optimizer> plain_sgd(const Tensors& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, 1.0);
+}
+
+TEST_CASE("asynchronous: a pull is one version, and the staleness is exact",
+          "[parameter_server]") {
+  const int64_t bound = GENERATE(1, 4);
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 30;
+  run_ranks(1 + kWorkers, [&](int rank) {
+    int64_t seen = 0;
+    const auto options =
+        Options()
+            .mode(UpdateMode::asynchronous)
+            .staleness_bound(bound)
+            .before_update([&](const Update& update, auto& optimizer) {
+              // The worker has passed the count of the parameters that it
+              // computed from.
+              TORCH_CHECK(update.number == seen++);
+              TORCH_CHECK(update.loss == static_cast<double>(update.number -
+                                                             update.staleness),
+                          "an update after ",
+                          update.number,
+                          " others from parameters after ",
+                          update.loss,
+                          " has staleness ",
+                          update.staleness);
+              const auto& held = optimizer.param_groups()[0].params();
+              TORCH_CHECK(held[0]
+                              .eq(static_cast<double>(update.number))
+                              .all()
+                              .template item<bool>());
+            });
+    Counters net;
+    if (is_server(options)) {
+      TORCH_CHECK(serve(*net, plain_sgd, options).updates == kWorkers * kSteps);
+      return;
+    }
+    ParameterClient client(net, options);
+    for (int step = 0; step < kSteps; ++step) {
+      client.pull();
+      const double count = net->first[0].item<double>();
+      TORCH_CHECK(count == static_cast<double>(client.version()));
+      for (const auto& parameter : net->parameters()) {
+        TORCH_CHECK(parameter.eq(count).all().item<bool>(),
+                    "a pull of several versions: from ",
+                    parameter.min().item<double>(),
+                    " to ",
+                    parameter.max().item<double>());
+        parameter.mutable_grad() = torch::full_like(parameter, -1);
+      }
+      client.push(count);
+    }
+    client.finish();
+    TORCH_CHECK(net->second.eq(kWorkers * kSteps).all().item<bool>(), rank);
+  });
 }
 
 TEST_CASE("asynchronous: workers that pull again do not wait for each other",
@@ -246,59 +299,56 @@ TEST_CASE("asynchronous: workers that pull again do not wait for each other",
   constexpr int kServers = 2;
   constexpr int kWorkers = 2;
   constexpr int kSteps = 10;
-  LocalWorld(kServers + kWorkers)
-      .run_ranks(Options()
-                     .servers(kServers)
-                     .mode(UpdateMode::asynchronous)
-                     .staleness_bound(0),
-                 [&](int /*rank*/, const Options& options) {
-                   auto net = make_net(7);
-                   if (is_server(options)) {
-                     const auto report = serve(*net, sgd, options);
-                     TORCH_CHECK(report.staleness ==
-                                 std::vector<int64_t>{kWorkers * kSteps});
-                     return;
-                   }
-                   ParameterClient client(net, options);
-                   for (int step = 0; step < kSteps; ++step) {
-                     client.pull();
-                     train(net, client, 1);
-                   }
-                   client.finish();
-                 });
+  run_ranks(kServers + kWorkers, [&](int /*rank*/) {
+    const auto options = Options()
+                             .servers(kServers)
+                             .mode(UpdateMode::asynchronous)
+                             .staleness_bound(0);
+    auto net = make_net(7);
+    if (is_server(options)) {
+      const auto report = serve(*net, sgd, options);
+      TORCH_CHECK(report.staleness == std::vector<int64_t>{kWorkers * kSteps});
+      return;
+    }
+    ParameterClient client(net, options);
+    for (int step = 0; step < kSteps; ++step) {
+      client.pull();
+      train(net, client, 1);
+    }
+    client.finish();
+  });
 }
 
 TEST_CASE("what moves is what the formula says", "[parameter_server]") {
   const int servers = GENERATE(1, 2);
   constexpr int kWorkers = 3;
   constexpr int kSteps = 5;
-  std::vector<MovedBytes> moved(servers + kWorkers);
-  LocalWorld world(servers + kWorkers);
-  world.run_ranks(Options().servers(servers),
-                  [&](int rank, const Options& options) {
-                    auto net = make_net(7);
-                    if (is_server(options)) {
-                      moved[rank] = serve(*net, sgd, options).moved;
-                      return;
-                    }
-                    ParameterClient client(net, options);
-                    train(net, client, kSteps);
-                    client.finish();
-                    moved[rank] = client.moved();
-                  });
-  const int64_t bytes = 4 * (6 * 9 + 9 + 9 * 4 + 4 + 4 * 2 + 2);
-  MovedBytes all;
-  for (int server = 0; server < servers; ++server) {
-    all.sent += moved[server].sent;
-    all.received += moved[server].received;
-  }
-  // finish() sends the parameters once more.
-  CHECK(all.sent == kWorkers * (kSteps + 1) * bytes);
-  CHECK(all.received == kWorkers * kSteps * bytes);
-  for (int worker = 0; worker < kWorkers; ++worker) {
-    CHECK(moved[servers + worker].received == (kSteps + 1) * bytes);
-    CHECK(moved[servers + worker].sent == kSteps * bytes);
-  }
+  run_ranks(servers + kWorkers, [&](int /*rank*/) {
+    const auto options = Options().servers(servers);
+    auto net = make_net(7);
+    MovedBytes moved;
+    if (is_server(options)) {
+      moved = serve(*net, sgd, options).moved;
+    } else {
+      ParameterClient client(net, options);
+      train(net, client, kSteps);
+      client.finish();
+      moved = client.moved();
+    }
+    const int64_t bytes = 4 * (6 * 9 + 9 + 9 * 4 + 4 + 4 * 2 + 2);
+    const auto of_servers = ddp::reduce_tensor(
+        is_server(options) ? torch::tensor({moved.sent, moved.received})
+                           : torch::zeros({2}, torch::kLong),
+        ddp::Reduction::sum);
+    // finish() sends the parameters once more.
+    TORCH_CHECK(of_servers[0].item<int64_t>() ==
+                kWorkers * (kSteps + 1) * bytes);
+    TORCH_CHECK(of_servers[1].item<int64_t>() == kWorkers * kSteps * bytes);
+    if (!is_server(options)) {
+      TORCH_CHECK(moved.received == (kSteps + 1) * bytes);
+      TORCH_CHECK(moved.sent == kSteps * bytes);
+    }
+  });
 }
 
 struct OddNetImpl : torch::nn::Module {
@@ -318,73 +368,68 @@ struct OddNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(OddNet);
 
-std::unique_ptr<torch::optim::Optimizer> plain_sgd(const Tensors& parameters) {
-  return std::make_unique<torch::optim::SGD>(parameters, 1.0);
-}
-
 TEST_CASE("any dtype; shared, frozen, unused parameters; buffers",
           "[parameter_server]") {
   const int servers = GENERATE(1, 3);
-  LocalWorld world(servers + 2);
-  world.run_ranks(
-      Options().servers(servers), [&](int rank, const Options& options) {
-        OddNet net;
-        {
-          const torch::NoGradGuard no_grad;
-          for (auto& parameter : net->parameters()) {
-            parameter.fill_(rank + 1);
-          }
-          net->buffer.fill_(rank + 5);
-        }
-        if (is_server(options)) {
-          size_t held = 0;
-          serve(
-              *net,
-              [&](const Tensors& parameters) {
-                held = parameters.size();
-                // Weight decay would reveal a step for a parameter without
-                // gradient.
-                return std::make_unique<torch::optim::SGD>(
-                    parameters, torch::optim::SGDOptions(1).weight_decay(1));
-              },
-              options);
-          TORCH_CHECK(servers > 1 || held == 6);
-          return;
-        }
-        ParameterClient client(net, options);
-        TORCH_CHECK(net->buffer.eq(5).all().item<bool>());
-        TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
-        client.pull();
-        const double mine = client.worker() + 1;  // mean 1.5
-        net->shared.mutable_grad() = torch::full({3}, mine);
-        net->frozen.mutable_grad() = torch::full({2}, mine);
-        net->half.mutable_grad() = torch::full({5}, mine, torch::kHalf);
-        net->wide.mutable_grad() = torch::full({1, 2}, mine, torch::kDouble);
-        net->complex.mutable_grad() = torch::full(
-            {2}, c10::complex<double>(0, mine), torch::kComplexFloat);
-        if (client.worker() == 1) {
-          net->sometimes.mutable_grad() = torch::full({2}, mine);
-        }
-        client.push();
-        net->buffer.fill_(50 + rank);
-        client.finish();
-        // value 1 - (mean gradient + decay of 1)
-        TORCH_CHECK(net->shared.eq(-1.5).all().item<bool>());
-        TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
-        TORCH_CHECK(net->unused.eq(1).all().item<bool>());
-        TORCH_CHECK(net->sometimes.eq(-1).all().item<bool>());
-        TORCH_CHECK(net->half.eq(-1.5).all().item<bool>());
-        TORCH_CHECK(net->wide.eq(-1.5).all().item<bool>());
-        TORCH_CHECK(
-            net->complex.eq(c10::complex<double>(0, -1.5)).all().item<bool>());
-        TORCH_CHECK(net->buffer.eq(50 + rank).all().item<bool>());
-        TORCH_CHECK(net->shared.requires_grad());
-      });
+  run_ranks(servers + 2, [&](int rank) {
+    const auto options = Options().servers(servers);
+    OddNet net;
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : net->parameters()) {
+        parameter.fill_(rank + 1);
+      }
+      net->buffer.fill_(rank + 5);
+    }
+    if (is_server(options)) {
+      size_t held = 0;
+      serve(
+          *net,
+          [&](const Tensors& parameters) {
+            held = parameters.size();
+            // Weight decay would reveal a step for a parameter without
+            // gradient.
+            return std::make_unique<torch::optim::SGD>(
+                parameters, torch::optim::SGDOptions(1).weight_decay(1));
+          },
+          options);
+      TORCH_CHECK(servers > 1 || held == 6);
+      return;
+    }
+    ParameterClient client(net, options);
+    TORCH_CHECK(net->buffer.eq(5).all().item<bool>());
+    TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
+    client.pull();
+    const double mine = client.worker() + 1;  // mean 1.5
+    net->shared.mutable_grad() = torch::full({3}, mine);
+    net->frozen.mutable_grad() = torch::full({2}, mine);
+    net->half.mutable_grad() = torch::full({5}, mine, torch::kHalf);
+    net->wide.mutable_grad() = torch::full({1, 2}, mine, torch::kDouble);
+    net->complex.mutable_grad() =
+        torch::full({2}, c10::complex<double>(0, mine), torch::kComplexFloat);
+    if (client.worker() == 1) {
+      net->sometimes.mutable_grad() = torch::full({2}, mine);
+    }
+    client.push();
+    net->buffer.fill_(50 + rank);
+    client.finish();
+    // value 1 - (mean gradient + decay of 1)
+    TORCH_CHECK(net->shared.eq(-1.5).all().item<bool>());
+    TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
+    TORCH_CHECK(net->unused.eq(1).all().item<bool>());
+    TORCH_CHECK(net->sometimes.eq(-1).all().item<bool>());
+    TORCH_CHECK(net->half.eq(-1.5).all().item<bool>());
+    TORCH_CHECK(net->wide.eq(-1.5).all().item<bool>());
+    TORCH_CHECK(
+        net->complex.eq(c10::complex<double>(0, -1.5)).all().item<bool>());
+    TORCH_CHECK(net->buffer.eq(50 + rank).all().item<bool>());
+    TORCH_CHECK(net->shared.requires_grad());
+  });
 }
 
 TEST_CASE("a gradient that is no more counts as zero", "[parameter_server]") {
-  LocalWorld world(3);
-  world.run_ranks(Options(), [&](int rank, const Options& options) {
+  run_ranks(3, [&](int /*rank*/) {
+    const Options options;
     torch::nn::Linear net(2, 1);
     {
       const torch::NoGradGuard no_grad;
@@ -411,57 +456,57 @@ TEST_CASE("a gradient that is no more counts as zero", "[parameter_server]") {
 
 TEST_CASE("the hook sees each update before it", "[parameter_server]") {
   const bool is_synchronous = GENERATE(true, false);
-  std::vector<Update> seen;
-  LocalWorld world(3);
-  world.run_ranks(
-      Options()
-          .mode(is_synchronous ? UpdateMode::synchronous
-                               : UpdateMode::asynchronous)
-          .before_update(
-              [&](const Update& update, torch::optim::Optimizer& optimizer) {
-                TORCH_CHECK(
-                    optimizer.param_groups()[0].params()[0].grad().defined());
-                optimizer.param_groups()[0].options().set_lr(0);
-                seen.push_back(update);
-              }),
-      [&](int rank, const Options& options) {
-        auto net = make_net(7);
-        if (is_server(options)) {
-          serve(*net, plain_sgd, options);
-          return;
+  run_ranks(3, [&](int /*rank*/) {
+    std::vector<Update> seen;
+    const auto options =
+        Options()
+            .mode(is_synchronous ? UpdateMode::synchronous
+                                 : UpdateMode::asynchronous)
+            .before_update(
+                [&](const Update& update, torch::optim::Optimizer& optimizer) {
+                  TORCH_CHECK(
+                      optimizer.param_groups()[0].params()[0].grad().defined());
+                  optimizer.param_groups()[0].options().set_lr(0);
+                  seen.push_back(update);
+                });
+    auto net = make_net(7);
+    if (is_server(options)) {
+      serve(*net, plain_sgd, options);
+      TORCH_CHECK(seen.size() == (is_synchronous ? 3 : 6));
+      for (size_t i = 0; i < seen.size(); ++i) {
+        TORCH_CHECK(seen[i].number == static_cast<int64_t>(i));
+        if (is_synchronous) {
+          TORCH_CHECK(seen[i].worker == 0);
+          TORCH_CHECK(seen[i].staleness == 0);
         }
-        ParameterClient client(net, options);
-        for (int step = 0; step < 3; ++step) {
-          client.pull();
-          net->zero_grad();
-          loss_of(net, step, client.worker()).backward();
-          if (client.worker() == 0 || step > 0) {
-            client.push(step + client.worker());
-          } else {
-            client.push();
-          }
-        }
-        client.finish();
-        TORCH_CHECK(net->parameters()[0].equal(make_net(7)->parameters()[0]),
-                    "the learning rate was not 0");
-      });
-  CHECK(seen.size() == (is_synchronous ? 3 : 6));
-  for (size_t i = 0; i < seen.size(); ++i) {
-    CHECK(seen[i].number == static_cast<int64_t>(i));
-    if (is_synchronous) {
-      CHECK(seen[i].worker == 0);
-      CHECK(seen[i].staleness == 0);
+      }
+      if (is_synchronous) {
+        TORCH_CHECK(std::isnan(seen[0].loss));
+        TORCH_CHECK(seen[1].loss == 1.5);
+        TORCH_CHECK(seen[2].loss == 2.5);
+      }
+      return;
     }
-  }
-  if (is_synchronous) {
-    CHECK(std::isnan(seen[0].loss));
-    CHECK(seen[1].loss == 1.5);
-    CHECK(seen[2].loss == 2.5);
-  }
+    ParameterClient client(net, options);
+    for (int step = 0; step < 3; ++step) {
+      client.pull();
+      net->zero_grad();
+      loss_of(net, step, client.worker()).backward();
+      if (client.worker() == 0 || step > 0) {
+        client.push(step + client.worker());
+      } else {
+        client.push();
+      }
+    }
+    client.finish();
+    TORCH_CHECK(net->parameters()[0].equal(make_net(7)->parameters()[0]),
+                "the learning rate was not 0");
+  });
 }
 
 TEST_CASE("sparse gradients arrive as dense ones", "[parameter_server]") {
-  LocalWorld(2).run_ranks(Options(), [&](int /*rank*/, const Options& options) {
+  run_ranks(2, [&](int /*rank*/) {
+    const Options options;
     torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
     if (is_server(options)) {
       serve(*table, plain_sgd, options);
@@ -480,8 +525,8 @@ TEST_CASE("sparse gradients arrive as dense ones", "[parameter_server]") {
 }
 
 TEST_CASE("servers can be used again", "[parameter_server]") {
-  LocalWorld world(3);
-  world.run_ranks(Options(), [&](int rank, const Options& options) {
+  run_ranks(3, [&](int /*rank*/) {
+    const Options options;
     auto net = make_net(7);
     for (int round = 0; round < 3; ++round) {
       if (is_server(options)) {
@@ -509,13 +554,13 @@ TORCH_MODULE(Large);
 
 TEST_CASE("the last parameters arrive whole, however large",
           "[parameter_server]") {
-  LocalWorld world(3);
-  for (int round = 0; round < 2; ++round) {
-    world.run_ranks(Options(), [&](int rank, const Options& options) {
+  run_ranks(3, [&](int /*rank*/) {
+    const Options options;
+    for (int round = 0; round < 2; ++round) {
       Large net;
       if (is_server(options)) {
         serve(*net, sgd, options);
-        return;
+        continue;
       }
       ParameterClient client(net, options);
       {
@@ -524,120 +569,19 @@ TEST_CASE("the last parameters arrive whole, however large",
       }
       client.finish();
       TORCH_CHECK(net->second.eq(1).all().item<bool>());
-    });
-  }
-}
-
-/// Requests the last parameters from a server that this worker has left, and
-/// waits for them. Calls `on_wait` for each message that announces a longer
-/// wait.
-template <typename OnWait>
-void take_last_parameters(detail::Link& server,
-                          const Tensors& shard,
-                          const OnWait& on_wait) {
-  detail::request_parameters(
-      server, 0, detail::Op::last, detail::FlatTensors(shard).flat(), on_wait);
-}
-
-/// Like `serve`, asynchronous with a bound of 1, but sends a wait message every
-/// millisecond: as many as `serve` sends in hours.
-ServerReport serve_impatiently(torch::nn::Module& module,
-                               const Options& options) {
-  auto session = detail::join_session(module, options, detail::Role::server);
-  const auto& shard =
-      session.shards[static_cast<size_t>(session.topology.rank)];
-  const auto workers = static_cast<size_t>(session.topology.workers());
-  detail::Coordinator coordinator(
-      detail::asynchronous_updates(std::vector<std::string>(workers), 1),
-      shard,
-      session.topology.workers(),
-      options.gradients_held());
-  detail::Shard parameters(shard, sgd, nullptr);
-  coordinator.serve(parameters);
-  detail::serve_workers(
-      session.links, coordinator, std::chrono::milliseconds(1));
-  TORCH_CHECK(coordinator.failure().empty(), coordinator.failure());
-  return coordinator.report();
-}
-
-TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
-  const int servers = GENERATE(1, 2);
-  constexpr int kSteps = 6;
-  test::Counter waits;
-  LocalWorld world(servers + 3);
-  world.run_ranks(
-      Options()
-          .servers(servers)
-          .mode(UpdateMode::asynchronous)
-          .staleness_bound(1),
-      [&](int rank, const Options& options) {
-        auto net = make_net(7);
-        if (is_server(options)) {
-          const auto report = serve_impatiently(*net, options);
-          TORCH_CHECK(report.lost.empty());
-          TORCH_CHECK(report.updates == kSteps);
-        } else if (rank == servers) {
-          // A worker that leaves at once and counts the wait messages that it
-          // receives.
-          const auto session =
-              detail::join_session(*net, options, detail::Role::worker);
-          const auto& links = session.links;
-          for (const auto& link : links) {
-            link->send({.op = detail::Op::leave});
-          }
-          for (size_t i = 0; i < links.size(); ++i) {
-            take_last_parameters(*links[i], session.shards[i], [&] {
-              waits.add();
-              for (size_t other = i + 1; other < links.size(); ++other) {
-                links[other]->send({.op = detail::Op::wait});
-              }
-            });
-          }
-        } else if (rank == servers + 1) {
-          // A worker that computes for longer than many wait messages take.
-          ParameterClient client(net, options);
-          for (int step = 0; step < kSteps; ++step) {
-            train(net, client, 1);
-            waits.wait_for(5 * (step + 1));
-          }
-          client.finish();
-        } else {
-          ParameterClient client(net, options);
-          client.pull();
-          client.finish();
-        }
-      });
-}
-
-/// Acts as a server: joins, and passes its only worker to `talk`.
-template <typename Talk>
-void serve_by_hand(torch::nn::Module& module,
-                   const Options& options,
-                   const Talk& talk) {
-  const auto session =
-      detail::join_session(module, options, detail::Role::server);
-  auto& worker = *session.links[0];
-  const detail::FlatTensors parameters(
-      session.shards[static_cast<size_t>(session.topology.rank)]);
-  const auto expect = [&](detail::Op request) {
-    TORCH_CHECK(worker.receive().op == request);
-  };
-  const auto give = [&] {
-    for (const auto& piece : detail::pieces_of(parameters.flat())) {
-      worker.send({.op = detail::Op::parameters}, piece);
     }
-  };
-  talk(worker, expect, give);
-  expect(detail::Op::leave);
-  expect(detail::Op::last);
-  give();
+  });
+}
+
+/// Waits until another rank has set a key of the job's store.
+void wait_for_key(const std::string& key) {
+  ddp::store()->wait({key}, test::kPatience);
 }
 
 TEST_CASE("synchronous: a worker takes from all servers at once",
           "[parameter_server]") {
-  test::Counter given;
-  LocalWorld world(3);
-  world.run_ranks(Options().servers(2), [&](int rank, const Options& options) {
+  run_ranks(3, [&](int rank) {
+    const auto options = Options().servers(2);
     Large net;
     if (rank == 2) {
       ParameterClient client(net, options);
@@ -645,78 +589,69 @@ TEST_CASE("synchronous: a worker takes from all servers at once",
       client.finish();
       return;
     }
-    serve_by_hand(*net, options, [&](auto&, auto expect, auto give) {
-      expect(detail::Op::pull);
-      if (rank == 0) {  // waits for server 1's parameters
-        given.wait_for(1);
-      }
-      give();
-      given.add();
-    });
+    const detail::Session session(*net, options);
+    const detail::ShardMessage parameters(session.shards()[rank]);
+    const auto expect = [&](detail::Request request) {
+      const auto number = torch::zeros({1}, torch::kLong);
+      session.wait(0, session.start(0, number, detail::Session::kWorker));
+      TORCH_CHECK(number.item<int64_t>() == static_cast<int64_t>(request));
+    };
+    const auto give = [&] {
+      session.wait(
+          0, session.start(0, parameters.flat(), detail::Session::kServer));
+    };
+    expect(detail::Request::pull);
+    if (rank == 0) {  // waits for server 1's parameters
+      wait_for_key("given");
+    }
+    give();
+    ddp::store()->set("given", "");
+    expect(detail::Request::finish);
+    give();
+    expect(detail::Request::received);
   });
 }
 
-TEST_CASE("synchronous: a wait for one server is no silence to another",
+TEST_CASE("asynchronous: a worker that is slow blocks no other worker",
           "[parameter_server]") {
-  test::Counter waits;
-  LocalWorld world(3);
-  world.run_ranks(Options().servers(2), [&](int rank, const Options& options) {
+  constexpr int kSteps = 4;
+  const bool is_in_message = GENERATE(false, true);
+  run_ranks(3, [&](int rank) {
+    const auto options =
+        Options().mode(UpdateMode::asynchronous).staleness_bound(kSteps);
     auto net = make_net(7);
-    if (rank == 2) {
-      ParameterClient client(net, options);
-      client.pull();
-      client.finish();
+    if (is_server(options)) {
+      const auto report = serve(*net, sgd, options);
+      TORCH_CHECK(report.updates == kSteps + (is_in_message ? 0 : 1));
+      TORCH_CHECK(report.lost.size() == (is_in_message ? 1 : 0));
       return;
     }
-    auto session = detail::join_session(*net, options, detail::Role::server);
-    auto& worker = *session.links[0];
-    const auto give = [&] {
-      worker.send({.op = detail::Op::parameters},
-                  detail::FlatTensors(session.shards[rank]).flat());
-    };
-    TORCH_CHECK(worker.receive().op == detail::Op::pull);
-    if (rank == 0) {  // until the other server knows
-      while (!waits.has(1)) {
-        worker.send({.op = detail::Op::wait});
-      }
+    if (rank == 1) {
+      ParameterClient client(net, options);
+      wait_for_key("slow");
+      train(net, client, kSteps);
+      ddp::store()->set("done", "");
+      client.finish();
+    } else if (is_in_message) {
+      // Announces gradients and sends none.
+      const detail::Session session(*net, options);
+      const auto push = torch::full(
+          {1}, static_cast<int64_t>(detail::Request::push), torch::kLong);
+      session.wait(0, session.start(0, push, detail::Session::kWorker));
+      ddp::store()->set("slow", "");
+      wait_for_key("done");
+    } else {
+      // Computes from the first parameters until the other worker is done.
+      ParameterClient client(net, options);
+      client.pull();
+      net->zero_grad();
+      loss_of(net, 0, 1).backward();
+      ddp::store()->set("slow", "");
+      wait_for_key("done");
+      client.push();
+      client.finish();
     }
-    give();
-    auto request = worker.receive();
-    for (; request.op == detail::Op::wait; request = worker.receive()) {
-      waits.add();
-    }
-    TORCH_CHECK(request.op == detail::Op::leave);
-    TORCH_CHECK(worker.receive().op == detail::Op::last);
-    give();
   });
-}
-
-TEST_CASE("asynchronous: a wait for one server is no silence to another",
-          "[parameter_server]") {
-  constexpr int kWaits = 8;
-  LocalWorld world(3);
-  world.run_ranks(
-      Options().servers(2).mode(UpdateMode::asynchronous),
-      [&](int rank, const Options& options) {
-        auto net = make_net(7);
-        if (rank == 2) {
-          ParameterClient client(net, options);
-          client.pull();
-          client.finish();
-          return;
-        }
-        // Server 0 takes long for its first answer.
-        serve_by_hand(*net, options, [&](auto& worker, auto expect, auto give) {
-          for (int i = 0; rank == 1 && i < kWaits; ++i) {
-            expect(detail::Op::wait);
-          }
-          expect(detail::Op::pull);
-          for (int i = 0; rank == 0 && i < kWaits; ++i) {
-            worker.send({.op = detail::Op::wait});
-          }
-          give();
-        });
-      });
 }
 
 }  // namespace parameter_server_test

@@ -268,25 +268,5 @@ TEST_CASE("any interleaving with deaths goes on and keeps the bound",
   }
 }
 
-TEST_CASE("the first is the one with the earliest deadline",
-          "[staleness_gate]") {
-  StalenessGate gate(4);
-  for (const int worker : {0, 1}) {
-    gate.ask(worker);
-    gate.take(worker);
-  }
-  CHECK(gate.is_first(0));
-  CHECK(gate.is_first(1));  // an equal one
-  CHECK_FALSE(gate.is_first(2));
-  gate.push(0);
-  CHECK(gate.next_update());
-  gate.ask(0);
-  gate.take(0);
-  CHECK(gate.is_first(1));
-  CHECK_FALSE(gate.is_first(0));
-  gate.drop(1);
-  CHECK(gate.is_first(0));
-}
-
 }  // namespace staleness_gate_test
 }  // namespace dp::detail

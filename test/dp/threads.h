@@ -37,12 +37,6 @@ inline int count_threads(const std::string& prefix) {
   return count;
 }
 
-/// Returns the number of threads without LibTorch's, which last as long as the
-/// process.
-inline int count_own_threads() {
-  return count_threads("") - count_threads("pt_autograd");
-}
-
 /// Returns whether the condition becomes true before kPatience is over. Polls,
 /// because the kernel still lists a thread for an instant after its join.
 template <typename Condition>

@@ -47,7 +47,6 @@ constexpr const char* kAddress = "channel";
 constexpr const char* kHello = "hello";    // rank, secret
 constexpr const char* kFailed = "failed";  // passes, text
 constexpr const char* kReport = "report";  // RankReport
-constexpr const char* kLost = "lost";      // rank
 // From rank 0:
 constexpr const char* kGone = "gone";  // how, ranks, passes, text
 constexpr const char* kDead = "dead";  // error, groups...
@@ -211,16 +210,6 @@ void ControlChannel::report_failure(const std::string& text) noexcept {
   }
 }
 
-void ControlChannel::report_lost(int rank) {
-  const std::lock_guard lock(mutex_);
-  if (rank_ > 0) {
-    send_all({kLost, std::to_string(rank)});
-    return;
-  }
-  lost_.push_back(rank);
-  wake();
-}
-
 void ControlChannel::request_stop() {
   if (!stops_.exchange(true)) {
     tells_stop_ = true;
@@ -331,14 +320,6 @@ void ControlChannel::wait_for_news() {
     if ((found & ~POLLOUT) != 0 && !read(connections_.at(fd))) {
       on_disconnect(fd);
     }
-  }
-  std::vector<int> lost;
-  {
-    const std::lock_guard lock(mutex_);
-    lost.swap(lost_);
-  }
-  for (const int rank : lost) {
-    set_gone(rank);
   }
 }
 
@@ -477,8 +458,6 @@ bool ControlChannel::on_rank(int rank, const Fields& message) {
       return false;
     }
     on_report(rank, *std::move(report));
-  } else if (kind == kLost && message.size() == 2) {
-    set_gone(number_in<int>(message[1]));
   } else {
     return false;
   }

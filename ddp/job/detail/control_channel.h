@@ -92,10 +92,6 @@ class ControlChannel {
   /// in a forked child.
   void report_failure(const std::string& text) noexcept;
 
-  /// Reports to rank 0 that `rank` does not take part any more, though its
-  /// process may still run: `leave` does not wait for it.
-  void report_lost(int rank);
-
   /// Tells all ranks that a stop is requested.
   void request_stop();
 
@@ -177,7 +173,6 @@ class ControlChannel {
   std::condition_variable changed_;
   std::map<int, Connection> connections_;  // by file descriptor
   std::vector<Stage> stages_;              // rank 0: by rank
-  std::vector<int> lost_;                  // rank 0: see `report_lost`
   std::vector<Fields> passed_on_;          // rank 0: departures
   Fields own_failure_;                     // rank 0
   std::optional<End> end_;

@@ -127,10 +127,6 @@ std::string leave_with_others(Job& job) {
 
 }  // namespace
 
-bool has_lost_store(const Job& job) {
-  return job.record->departure_of(0).has_value();
-}
-
 void open_channel(Job& job) {
   if (job.env.world_size == 1) {
     return;
@@ -149,7 +145,8 @@ void open_channel(Job& job) {
 }
 
 c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
-                                                const GroupMembers& members) {
+                                                const GroupMembers& members,
+                                                const std::string& backend) {
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
@@ -170,8 +167,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   }
   try {
     auto group = c10::make_intrusive<MonitoredBackend>(
-        job.backend_name == "nccl" ? make_nccl_backend(spec)
-                                   : make_gloo_backend(spec),
+        backend == "nccl" ? make_nccl_backend(spec) : make_gloo_backend(spec),
         members,
         job.timeout,
         job.record,

@@ -40,12 +40,10 @@ void open_channel(Job& job);
 
 /// Creates a group, which is closed when the job is left. Collective over the
 /// members of the group.
+/// @param backend  "nccl" or "gloo".
 c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
-                                                const GroupMembers& members);
-
-/// Returns true if rank 0 has ended or has closed the store. Waiting at the
-/// store is pointless then, and LibTorch would log many lines.
-bool has_lost_store(const Job& job);
+                                                const GroupMembers& members,
+                                                const std::string& backend);
 
 /// Waits for the other ranks, lets queued GPU work complete if it can, and
 /// closes everything. A rank that leaves because of an exception, or with a

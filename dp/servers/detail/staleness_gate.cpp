@@ -30,14 +30,6 @@ void StalenessGate::take(int worker) {
   held_[worker] = version_;
 }
 
-bool StalenessGate::is_first(int worker) const {
-  const auto own = held_.find(worker);
-  return own != held_.end() &&
-         std::all_of(held_.begin(), held_.end(), [&](const auto& other) {
-           return own->second <= other.second;
-         });
-}
-
 void StalenessGate::push(int worker) {
   pushed_.insert(worker);
 }

@@ -43,9 +43,6 @@ class StalenessGate {
   /// Makes the worker a holder of the current version. Requires `may_take`.
   void take(int worker);
 
-  /// Returns true if the worker is a holder and no holder has an earlier
-  /// deadline: its gradients are applied as soon as they arrive.
-  bool is_first(int worker) const;
   /// Records that the gradients of a holder have arrived.
   void push(int worker);
   /// Returns the next update (worker and staleness) and applies it to the
