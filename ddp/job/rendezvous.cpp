@@ -199,11 +199,22 @@ bool wait_for_key(c10d::Store& store,
   }
 }
 
-/// Rank 0's part of an exchange.
+std::string problem_in(const std::vector<std::string>& texts) {
+  std::vector<Arrival> arrivals;
+  arrivals.reserve(texts.size());
+  for (const auto& text : texts) {
+    const auto fields = split_fields(text);
+    arrivals.push_back(fields && fields->size() == 2
+                           ? Arrival{fields->front(), fields->back()}
+                           : Arrival{});
+  }
+  return arrivals_problem(arrivals);
+}
+
+/// Rank 0's part of a meeting.
 std::string make_answer(c10d::Store& store,
                         const RankOf& place,
-                        milliseconds timeout,
-                        const AnswerOf& answer_of) {
+                        milliseconds timeout) {
   if (!wait_for_key(store, kAllArrived, timeout, place.size)) {
     const auto missing = missing_ranks(store, place.size, arrival_key);
     return kRefused + missing_error(place.size,
@@ -214,11 +225,8 @@ std::string make_answer(c10d::Store& store,
   if (store.check({kAnswer})) {
     return store.get_to_str(kAnswer);  // a rank has refused
   }
-  try {
-    return kAgreed + answer_of(read_texts(store, place.size));
-  } catch (const c10::Error& error) {
-    return kRefused + std::string(error.what_without_backtrace());
-  }
+  const auto problem = problem_in(read_texts(store, place.size));
+  return (problem.empty() ? kAgreed : kRefused) + problem;
 }
 
 /// Returns the answer with its first letter.
@@ -236,23 +244,26 @@ std::string await_answer(c10d::Store& store,
                                 : "1 did not: rank 0");
 }
 
-/// As `exchange_texts`; returns std::nullopt if another attempt has begun.
-std::optional<std::string> exchange(c10d::Store& store,
-                                    const RankOf& place,
-                                    const std::string& mine,
-                                    milliseconds timeout,
-                                    const AnswerOf& answer_of,
-                                    const std::string& error) {
-  store.set(arrival_key(place.rank), mine);
-  if (!error.empty()) {
-    store.set(kAnswer, kRefused + error);
+/// Announces this rank in an attempt and waits for rank 0's answer. Returns
+/// false if another attempt has begun.
+/// @throws c10::Error on every rank as `meet` does. A rank with an error ends
+///   the wait of all.
+bool join_attempt(c10d::Store& store,
+                  const RankOf& place,
+                  const Arrival& mine,
+                  milliseconds timeout) {
+  store.set(arrival_key(place.rank), join_fields({mine.backend, mine.error}));
+  if (!mine.error.empty()) {
+    store.set(
+        kAnswer,
+        kRefused + ("rank " + std::to_string(place.rank) + ": ") + mine.error);
     store.set(kAllArrived, "");
   } else if (store.add("arrived/count", 1) == place.size) {
     store.set(kAllArrived, "");
   }
   std::string answer;
   if (place.rank == 0) {
-    answer = make_answer(store, place, timeout, answer_of);
+    answer = make_answer(store, place, timeout);
     store.set(kAnswer, answer);
   } else {
     answer = await_answer(store, place, timeout);
@@ -260,7 +271,7 @@ std::optional<std::string> exchange(c10d::Store& store,
   const char kind = answer.empty() ? kRefused : answer.front();
   answer.erase(0, 1);
   if (kind == kNextAttempt) {
-    return std::nullopt;
+    return false;
   }
   if (kind == kRefused) {
     // The host of the store stays until all ranks have read the answer.
@@ -270,7 +281,7 @@ std::optional<std::string> exchange(c10d::Store& store,
                   place.rank == 0 ? kAnswerPatience : milliseconds(1));
     TORCH_CHECK(false, answer);
   }
-  return answer;
+  return true;
 }
 
 std::string open_key(int64_t number) {
@@ -313,20 +324,6 @@ int64_t find_attempt(const c10::intrusive_ptr<c10d::Store>& store,
   }
 }
 
-std::string arrivals_answer(const std::vector<std::string>& texts) {
-  std::vector<Arrival> arrivals;
-  arrivals.reserve(texts.size());
-  for (const auto& text : texts) {
-    const auto fields = split_fields(text);
-    arrivals.push_back(fields && fields->size() == 2
-                           ? Arrival{fields->front(), fields->back()}
-                           : Arrival{});
-  }
-  const std::string problem = arrivals_problem(arrivals);
-  TORCH_CHECK(problem.empty(), problem);
-  return "";
-}
-
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
@@ -355,26 +352,12 @@ std::vector<int> missing_ranks(c10d::Store& store,
   return missing;
 }
 
-std::string exchange_texts(c10d::Store& store,
-                           const RankOf& place,
-                           const std::string& mine,
-                           milliseconds timeout,
-                           const AnswerOf& answer_of,
-                           const std::string& error) {
-  auto answer = exchange(store, place, mine, timeout, answer_of, error);
-  return answer.value_or("");
-}
-
 c10::intrusive_ptr<c10d::Store> meet(
     const c10::intrusive_ptr<c10d::Store>& store,
     const RankOf& place,
     const Arrival& mine,
     milliseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
-  const std::string error =
-      mine.error.empty()
-          ? ""
-          : "rank " + std::to_string(place.rank) + ": " + mine.error;
   int64_t number = place.rank == 0
                        ? open_attempt(store, place.size)
                        : std::max(store->add("attempt", 0), int64_t{1});
@@ -383,12 +366,10 @@ c10::intrusive_ptr<c10d::Store> meet(
       number = find_attempt(store, number, place, deadline, timeout);
     }
     const auto keys = keys_of_attempt(store, number);
-    if (exchange(*keys,
-                 place,
-                 join_fields({mine.backend, mine.error}),
-                 std::max(time_until(deadline), milliseconds(1)),
-                 arrivals_answer,
-                 error)) {
+    if (join_attempt(*keys,
+                     place,
+                     mine,
+                     std::max(time_until(deadline), milliseconds(1)))) {
       return keys;
     }
     TORCH_CHECK(place.rank > 0,

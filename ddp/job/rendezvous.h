@@ -54,22 +54,6 @@ c10::intrusive_ptr<c10d::Store> meet(
     const Arrival& mine,
     std::chrono::milliseconds timeout);
 
-using AnswerOf =
-    std::function<std::string(const std::vector<std::string>& texts)>;
-
-/// Publishes `mine`. Rank 0 waits for the texts of all ranks and publishes
-/// `answer_of` them; all ranks return this answer.
-///
-/// @param error  if not "", a rank ends the wait of all: they throw it.
-/// @throws c10::Error on every rank if `answer_of` throws, if a rank gives an
-///   `error`, or if ranks are missing after `timeout`.
-std::string exchange_texts(c10d::Store& store,
-                           const RankOf& place,
-                           const std::string& mine,
-                           std::chrono::milliseconds timeout,
-                           const AnswerOf& answer_of,
-                           const std::string& error = "");
-
 /// Returns the ranks without a key in the store, by few requests if most ranks
 /// have one.
 /// @throws c10::Error if the store is gone.

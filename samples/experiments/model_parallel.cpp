@@ -29,6 +29,7 @@
 #include "samples/support/parameter_hash.h"
 #include "samples/support/spread.h"
 #include "samples/support/stopwatch.h"
+#include "samples/support/step_times.h"
 #include "samples/support/text.h"
 
 namespace {
@@ -82,8 +83,8 @@ double both_at_work(TwoStages& network,
   if (!timeline.empty()) {
     ddp::save_timeline(timeline, events);
   }
-  const auto first = ddp::scopes(events, kFirstStage);
-  const auto second = ddp::scopes(events, kSecondStage);
+  const auto first = samples::scopes(events, kFirstStage);
+  const auto second = samples::scopes(events, kSecondStage);
   return static_cast<double>(ddp::total_length(ddp::intersect(first, second))) /
          static_cast<double>(second.back().end - first.front().begin);
 }

@@ -23,10 +23,6 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kLong{60'000};
 
-std::string texts_of(const std::vector<std::string>& texts) {
-  return detail::join_fields(texts);
-}
-
 /// Runs `meet` on a thread of its own; returns its error, or "".
 std::future<std::string> meeting(const Store& store,
                                  int rank,
@@ -205,24 +201,14 @@ class CountingStore : public c10d::PrefixStore {
 TEST_CASE("ranks meet by a few keys each", "[rendezvous]") {
   const int size = GENERATE(1, 2, 9, 40);
   const auto store = c10::make_intrusive<CountingStore>();
-  std::vector<std::future<std::string>> ranks;
+  std::vector<std::future<void>> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::async(std::launch::async, [&, rank] {
-      const auto keys = detail::meet(store, {rank, size}, {"gloo", ""}, kLong);
-      return detail::exchange_texts(
-          *c10::make_intrusive<c10d::PrefixStore>("texts", keys),
-          {rank, size},
-          "text of " + std::to_string(rank),
-          kLong,
-          texts_of);
+      detail::meet(store, {rank, size}, {"gloo", ""}, kLong);
     }));
   }
-  std::vector<std::string> expected;
-  for (int rank = 0; rank < size; ++rank) {
-    expected.push_back("text of " + std::to_string(rank));
-  }
   for (auto& rank : ranks) {
-    CHECK(result_of(rank) == texts_of(expected));
+    rank.get();
   }
   CHECK(store->keys <= 16 * size + 8);
 }
