@@ -54,11 +54,4 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     const Rendezvous::Handler& handler,
     const NameService& ask);
 
-/// As c10d, but the hosts find their coordinator through etcd, and elect
-/// another one when its host is lost. See EtcdAgent.
-std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
-                                                 const EtcdConfig& config,
-                                                 const std::string& host,
-                                                 Rendezvous::Handler handler);
-
 }  // namespace launcher

@@ -45,7 +45,6 @@ class UncoordinatedRendezvous : public Rendezvous {
   }
 
   void leave() override {}
-  void end() override {}
   bool is_over() const override { return true; }
 
  private:

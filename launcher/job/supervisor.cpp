@@ -281,7 +281,6 @@ void Supervisor::perform(const WriteReport& action) {
 }
 
 void Supervisor::perform(const DrainOutput&) {
-  seams_.rendezvous.end();
   seams_.status.drain();
 }
 

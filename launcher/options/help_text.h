@@ -66,8 +66,6 @@ constexpr Meaning kVariables[] = {
     {"PYTHON_EXEC", "The Python of programs that end in .py."},
     {"TMPDIR", "Where files of a job lie that has no --log-dir [/tmp]."},
     {"DDPRUN_TOKEN", "A secret that all hosts of a job must know."},
-    {"DDPRUN_ETCD_USER, DDPRUN_ETCD_PASSWORD",
-     "Who ddprun is to etcd, where that asks."},
     {"DDPRUN_PROGRESS_FILE",
      "For workers under --hang-timeout: the file to report progress to."},
     {"DDPRUN_STOP_FILE",

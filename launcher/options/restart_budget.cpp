@@ -38,21 +38,6 @@ std::chrono::milliseconds RestartBudget::spend(Time now) {
   return delay;
 }
 
-std::vector<std::chrono::milliseconds> RestartBudget::ages(Time now) const {
-  std::vector<std::chrono::milliseconds> ages;
-  for (const Time restart : restarts_) {
-    ages.push_back(std::chrono::ceil<std::chrono::milliseconds>(now - restart));
-  }
-  return ages;
-}
-
-void RestartBudget::resume(const std::vector<std::chrono::milliseconds>& ages,
-                           Time now) {
-  for (const auto age : ages) {
-    restarts_.push_back(now - age);
-  }
-}
-
 int RestartBudget::counted(Time now) const {
   return static_cast<int>(
       std::count_if(restarts_.begin(), restarts_.end(), [&](Time restart) {

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <deque>
 #include <optional>
-#include <vector>
 
 namespace launcher {
 
@@ -39,11 +38,6 @@ class RestartBudget {
   /// Records a restart and returns the delay before it. Restarts that have left
   /// the window no longer increase the delay.
   std::chrono::milliseconds spend(Time now);
-
-  /// Returns the ages of the recorded restarts, with which resume() continues
-  /// in another budget.
-  std::vector<std::chrono::milliseconds> ages(Time now) const;
-  void resume(const std::vector<std::chrono::milliseconds>& ages, Time now);
 
  private:
   int counted(Time now) const;

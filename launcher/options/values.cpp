@@ -135,18 +135,10 @@ Endpoint parse_endpoint(std::string_view text) {
   }
   const auto number = parse_number<int>(port);
   if (host.empty() || !number || *number < 0 || *number > kMaxPort ||
-      host.find_first_of(" \t/[]") != std::string_view::npos) {
+      host.find_first_of(" \t/[],") != std::string_view::npos) {
     fail(expected, text);
   }
   return {std::string(host), *number};
-}
-
-std::vector<Endpoint> parse_endpoints(std::string_view text) {
-  std::vector<Endpoint> endpoints;
-  for (const auto item : split(text, ',')) {
-    endpoints.push_back(parse_endpoint(item));
-  }
-  return endpoints;
 }
 
 StreamMap parse_stream_map(std::string_view text) {

@@ -77,8 +77,6 @@ WorkerCount parse_worker_count(std::string_view text);
 HostRange parse_host_range(std::string_view text);
 /// Parses "host", "host:port", "[::1]:port" or "::1"; port 0 if absent.
 Endpoint parse_endpoint(std::string_view text);
-/// Parses one or several endpoints, separated by commas.
-std::vector<Endpoint> parse_endpoints(std::string_view text);
 /// Parses "0" none, "1" stdout, "2" stderr, "3" both; or a map "0:3,12:1", in
 /// which ranks that are not named have none.
 StreamMap parse_stream_map(std::string_view text);

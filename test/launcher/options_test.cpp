@@ -9,7 +9,6 @@
 using Catch::Contains;
 using launcher::C10dConfig;
 using launcher::Environment;
-using launcher::EtcdConfig;
 using launcher::LaunchOptions;
 using launcher::parse_options;
 using launcher::ProgramKind;
@@ -126,40 +125,6 @@ TEST_CASE("master by address, by endpoint, or on this host") {
   CHECK(standalone.host == "127.0.0.1");
   CHECK(standalone.port == 0);
   CHECK(store_of(parse({"--master-port=0", "p"})).port == 0);
-}
-
-TEST_CASE("etcd: where it is, and how one may talk to it") {
-  const std::string backend = GENERATE("etcd", "etcd-v2");
-  const auto options =
-      parse({"--rdzv-backend=" + backend,
-             "--nnodes=1:2",
-             "--rdzv-endpoint=keys",
-             "--rdzv-id=job",
-             "--rdzv-conf=protocol=https,ssl_cert=c,ssl_cert_key=k,cacert=a",
-             "p"});
-  const auto& config = std::get<EtcdConfig>(options.rendezvous);
-  const launcher::EtcdSettings& etcd = config.etcd;
-  REQUIRE(etcd.endpoints.size() == 1);
-  CHECK(url_of(etcd, etcd.endpoints.front()) == "https://keys:2379");
-  CHECK(etcd.certificate == "c");
-  CHECK(etcd.key == "k");
-  CHECK(etcd.authorities == "a");
-  CHECK(config.terms.least_hosts == 1);
-}
-
-TEST_CASE("etcd: several members, and a store that is not theirs") {
-  const auto several = parse({"--rdzv-backend=etcd",
-                              "--nnodes=2",
-                              "--rdzv-endpoint=a:1,[::1]:2,c",
-                              "--rdzv-id=job",
-                              "p"});
-  CHECK(etcd_name(std::get<EtcdConfig>(several.rendezvous).etcd) ==
-        "etcd at a:1,[::1]:2,c:2379");
-  const auto alone = parse(
-      {"--rdzv-backend=etcd", "--rdzv-endpoint=keys", "--rdzv-id=job", "p"});
-  CHECK(!has_coordinator(alone));
-  CHECK(store_of(alone).host == "127.0.0.1");
-  CHECK(store_of(alone).port == 0);
 }
 
 TEST_CASE("static hosts meet beside rank 0's store") {
@@ -329,7 +294,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
 TEST_CASE("a job whose options are all variables") {
   Environment variables{{"PET_NNODES", "1"},
                         {"PET_NPROC_PER_NODE", "4"},
-                        {"PET_RDZV_BACKEND", "etcd"},
+                        {"PET_RDZV_BACKEND", "c10d"},
                         {"PET_RDZV_ENDPOINT", "keys:2379"},
                         {"PET_RDZV_ID", "job7"},
                         {"PET_MONITOR_INTERVAL", "1"},
@@ -404,23 +369,20 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--rdzv-endpoint=host:99999", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
+      {{"--rdzv-endpoint=a,b", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-backend=zeus", "p"},
-       "--rdzv-backend: expected one of static|c10d|etcd|etcd-v2"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-id=a", "p"},
-       "--rdzv-endpoint: expected the HOST:PORT of etcd"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=h", "p"},
-       "--rdzv-id: expected a name that no other job at this etcd has"},
-      {{"--rdzv-backend=etcd",
+       "--rdzv-backend: expected one of static|c10d, but got \"zeus\""},
+      {{"--rdzv-backend=etcd", "--rdzv-endpoint=h", "p"},
+       "--rdzv-backend: expected one of static|c10d, but got \"etcd\"; give "
+       "--rdzv-backend=c10d"},
+      {{"--rdzv-backend=etcd-v2",
         "--nnodes=2",
-        "--rdzv-endpoint=h",
+        "--rdzv-endpoint=h:2379",
         "--rdzv-id=a",
-        "--rdzv-conf=ca_cert=f",
+        "--rdzv-conf=protocol=https",
         "p"},
-       "--rdzv-conf: expected protocol=https"},
-      {{"--nnodes=2", "--rdzv-endpoint=a,b", "p"},
-       "--rdzv-endpoint: expected one HOST[:PORT], or with"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=a,", "p"},
-       "--rdzv-endpoint: expected host"},
+       "--rdzv-backend: expected one of static|c10d, but got \"etcd-v2\"; give "
+       "--rdzv-backend=c10d"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
        "--rdzv-endpoint: expected the host where the others meet"},
       {{"--rdzv-backend=c10d",

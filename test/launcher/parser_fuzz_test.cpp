@@ -15,8 +15,6 @@
 #include "ddp/base/job_files/progress_text.h"
 #include "launcher/base/error.h"
 #include "launcher/doctor/paths/path_messages.h"
-#include "launcher/hosts/etcd/call.h"
-#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/status/status_text.h"
@@ -175,10 +173,10 @@ const std::vector<std::string> kCommandLines{
             "--",
             "prog"}),
     joined({"--nnodes=2",
-            "--rdzv-backend=etcd",
-            "--rdzv-endpoint=a:2379,[fe80::1]:2379",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=[fe80::1]:29400",
             "--rdzv-id=job",
-            "--rdzv-conf=protocol=https,ca_cert=/ca,etcd_prefix=x",
+            "--rdzv-conf=last_call_timeout=5,is_host=true",
             "--on-preempt=USR1:60",
             "--preempt-code=85",
             "--health-check=./fit.sh",
@@ -452,44 +450,5 @@ TEST_CASE("damaged counts of kills for want of memory") {
       [](const std::string& text) {
         const auto kills = oom_kills_of(text);
         expect(!kills || *kills >= 0, "a count");
-      });
-}
-
-TEST_CASE("damaged answers of etcd") {
-  damage_and_read(
-      {R"({"header":{"revision":"7"},"succeeded":true,"responses":[{"response_range"
-:{"kvs":[{"key":"YQ==","mod_revision":"5","value":"dg=="}]}}]})",
-       R"({"ID":"12","TTL":"15","token":"ab.1"})",
-       R"({"error":{"grpc_code":14,"message":"no leader"}})",
-       R"({"result":{"events":[{}]}})",
-       encode(CoordinatorPlace{"i", "h", {"a", 7}}),
-       R"({"job":"a","writer":"b","host":"h","generation":3,"host_count":2,
-"restarts":1,"restart_ages_ms":[5,6],"exit_code":3,"closing":"x"})"},
-      and_numbers({"\"", "{", "}", "[", ",", "null", "\"-7\"", "====", "kvs"}),
-      [](const std::string& text) {
-        for (const int status : {200, 400}) {
-          const auto outcome = read_outcome(status, text, 1);
-          if (const auto* error = std::get_if<GatewayError>(&outcome)) {
-            expect_one_line(error->text);
-          } else {
-            expect(std::get<EtcdOutcome>(outcome).revision > 0, "a revision");
-          }
-          const auto lease = read_lease(status, text);
-          if (const auto* granted = std::get_if<GrantedLease>(&lease)) {
-            expect(granted->id > 0 && granted->time.count() >= 0, "a lease");
-          }
-          read_token(status, text);
-        }
-        has_change(text + "\n");
-        if (const auto bytes = from_base64(text)) {
-          expect(to_base64(*bytes).size() <= text.size() + 2, "few digits");
-        }
-        if (const auto record = decode_job_state(text)) {
-          expect(record->generation >= -1 && record->restarts >= 0, "counts");
-          expect(decode_job_state(encode(*record)) == record, "the same again");
-        }
-        if (const auto place = decode_place(text)) {
-          expect(place->endpoint.port > 0, "a port");
-        }
       });
 }

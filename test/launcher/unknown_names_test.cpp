@@ -99,9 +99,8 @@ TEST_CASE("--rdzv-conf: the values of torchrun's keys are checked") {
     CAPTURE(wrong);
     CHECK_THROWS_WITH(parse_settings(wrong), Contains("expected key=value"));
   }
-  CHECK(check_settings(
-            parse_settings("timeout=900,read_timeout=1,is_host=True,"
-                           "store_type=TCP,protocol=https,ssl_cert=/a b"))
+  CHECK(check_settings(parse_settings("timeout=900,read_timeout=1,is_host=True,"
+                                      "store_type=TCP"))
             .empty());
   const std::pair<const char*, const char*> wrong[] = {
       {"timeout=abc", "timeout: expected an integer from 1"},
@@ -109,7 +108,6 @@ TEST_CASE("--rdzv-conf: the values of torchrun's keys are checked") {
       {"join_timeout=soon", "join_timeout: expected"},
       {"is_host=maybe", "is_host: expected one of 1, true"},
       {"store_type=disk", "store_type: expected one of tcp, file"},
-      {"protocol=ftp", "protocol: expected one of http, https"},
   };
   for (const auto& [text, error] : wrong) {
     CHECK_THROWS_WITH(

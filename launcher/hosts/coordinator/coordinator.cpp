@@ -41,27 +41,8 @@ Coordinator::Coordinator(Options options, Time now)
       next_removal_(now + options_.timeouts.silence()),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms,
-                 options_.timeouts,
-                 options_.past.host_count > 0 ? options_.past.host_count
-                                              : options_.start_hosts,
-                 now),
-      last_host_count_(options_.past.host_count),
-      generation_(options_.past.generation),
-      restarts_(options_.past.restarts),
-      budget_(options_.terms.max_restarts, options_.terms.restart_rules),
-      has_lost_(options_.past.lost.has_value()),
-      broken_(options_.past.lost.value_or(
-          WorldBroken{Change::vanished, "where the hosts meet"})) {
-  budget_.resume(options_.past.restart_ages, now);
-}
-
-Coordinator::Past Coordinator::past(Time now) const {
-  return {.generation = generation_,
-          .host_count = last_host_count_,
-          .restarts = restarts_,
-          .restart_ages = budget_.ages(now)};
-}
+      gathering_(options_.terms, options_.timeouts, options_.start_hosts, now),
+      budget_(options_.terms.max_restarts, options_.terms.restart_rules) {}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -94,14 +75,6 @@ Coordinator::Actions Coordinator::on_closed(Connection connection,
 
 Coordinator::Actions Coordinator::on_time(Time now) {
   advance(now);
-  return update_and_answer(std::nullopt);
-}
-
-Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
-  advance(now);
-  if (phase_ == Phase::running) {
-    break_world({Change::vanished, why});
-  }
   return update_and_answer(std::nullopt);
 }
 

@@ -56,15 +56,6 @@ class Coordinator {
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
 
-  /// State of a job with which another coordinator can go on.
-  struct Past {
-    int generation = -1;
-    int host_count = 0;  ///< of its last world
-    int restarts = 0;
-    std::vector<std::chrono::milliseconds> restart_ages{};
-    std::optional<WorldBroken> lost{};  ///< change that ended that world
-  };
-
   struct Options {
     /// Hello::id of the host that runs this coordinator. It is told last that
     /// the job is closed, is never silent, and closes the job by leaving.
@@ -76,7 +67,6 @@ class Coordinator {
     /// other machine reaches; else empty.
     std::string loopback_place{};
     RendezvousTimeouts timeouts{};
-    Past past{};
   };
 
   struct Send {
@@ -100,11 +90,6 @@ class Coordinator {
                     Time now,
                     const std::string& how = "");
   Actions on_time(Time now);
-  /// Breaks the present world if its workers still run. The hosts join again
-  /// for the next one.
-  ///
-  /// @param why  name that the hosts show as vanished
-  Actions suspend(const std::string& why, Time now);
 
   /// Time of the next on_time().
   Time next_deadline() const;
@@ -113,7 +98,6 @@ class Coordinator {
   bool is_known(Connection connection) const {
     return hosts_.count(connection) > 0;
   }
-  Past past(Time now) const;
   /// Result of the job, once it has ended.
   std::optional<JobClosed> closed() const {
     return phase_ == Phase::closing || phase_ == Phase::done

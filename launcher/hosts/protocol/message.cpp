@@ -37,7 +37,6 @@ MessageJson to_json(const Hello& hello) {
                    {"restart_delay_ms", rules.first_delay.count()},
                    {"longest_delay_ms", rules.longest_delay.count()},
                    {"fixed_ranks", hello.terms.ranks_are_fixed},
-                   {"ending_ms", hello.terms.ending.count()},
                    {"id", hello.id},
                    {"host", hello.host},
                    {"role", hello.role},
@@ -72,7 +71,6 @@ Hello hello_of(MessageFields& fields) {
     rules.window = fields.time("restart_window_ms");
   }
   hello.terms.ranks_are_fixed = fields.truth("fixed_ranks");
-  hello.terms.ending = fields.time("ending_ms");
   hello.id = fields.text("id");
   hello.host = fields.text("host");
   hello.role = fields.text("role");

@@ -275,7 +275,6 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   admission.terms.run_id = "job7";
   admission.terms.most_hosts = 4;
   admission.terms.max_restarts = 2;
-  admission.terms.ending = 50s;
   admission.token = "secret";
   admission.keep_alive = 2s;
   Hello hello;
@@ -298,9 +297,6 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   CHECK_THAT(
       refusal([](Hello& other) { other.keep_alive = 60s; }),
       Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));
-  CHECK_THAT(refusal([](Hello& other) { other.terms.ending = 80s; }),
-             Contains("end within 50000 ms (--grace-period") &&
-                 Contains("got 80000 ms"));
   CHECK(refusal([](Hello& other) { other.worker_count = 8; }).empty());
   CHECK_THAT(refusal([](Hello& other) { other.worker_count = 9; }),
              Contains("expected at most 16777216 workers") &&

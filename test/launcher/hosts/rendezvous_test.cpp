@@ -373,7 +373,6 @@ TEST_CASE(
   CHECK(of_first.take<WorldFormed>().world.master.host == "127.0.0.1");
   of_second.take<WorldFormed>();
   first->leave();
-  first->end();
   while (!first->is_over()) {
     loop.run_once();
   }
