@@ -45,11 +45,9 @@ constexpr size_t kMostErrors = 1 << 20;
 
 }  // namespace
 
-JobOutput run_job(
-    const LaunchOptions& options,
-    const Environment& environment,
-    std::chrono::milliseconds limit,
-    const std::function<void(const std::string&)>& on_error_line) {
+JobOutput run_job(const LaunchOptions& options,
+                  const Environment& environment,
+                  std::chrono::milliseconds limit) {
   Pipe out_pipe = make_pipe();
   Pipe err_pipe = make_pipe();
   std::fflush(nullptr);
@@ -63,8 +61,7 @@ JobOutput run_job(
   CapturedStream out{.pipe = std::move(out_pipe.read),
                      .most_bytes = kMostOutput};
   CapturedStream err{.pipe = std::move(err_pipe.read),
-                     .most_bytes = kMostErrors,
-                     .on_line = on_error_line};
+                     .most_bytes = kMostErrors};
   if (!capture_output(child, {&out, &err}, limit)) {
     ::kill(child, SIGKILL);  // the job's supervisor ends the workers
   }

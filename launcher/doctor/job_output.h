@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 
 #include "launcher/base/environment.h"
@@ -20,13 +19,9 @@ struct JobOutput {
 /// only thread that uses stdio.
 ///
 /// @param limit after this time the job is killed
-/// @param on_error_line called with each line of stderr as it arrives, without
-///   its newline
-JobOutput run_job(
-    const LaunchOptions& options,
-    const Environment& environment,
-    std::chrono::milliseconds limit,
-    const std::function<void(const std::string&)>& on_error_line = {});
+JobOutput run_job(const LaunchOptions& options,
+                  const Environment& environment,
+                  std::chrono::milliseconds limit);
 
 /// Returns the path of ddprun's own executable.
 std::string own_path();

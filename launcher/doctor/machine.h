@@ -7,7 +7,6 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/doctor/all_reduce_facts.h"
-#include "launcher/doctor/paths/hosts_facts.h"
 #include "launcher/machine/topology.h"
 
 // Facts that ddprun --doctor reads from a machine, separate from the judgement,
@@ -104,7 +103,6 @@ struct MachineFacts {
   NetworkFacts network;
   SystemFacts system;
   AllReduceFacts all_reduce;
-  std::optional<HostsFacts> hosts;  ///< for a job with several hosts
 };
 
 /// Size of the job for which the machine is judged.

@@ -165,16 +165,4 @@ NetworkFacts probe_network(const std::string& host_name,
   return facts;
 }
 
-std::string address_of_interface(const NetworkFacts& network,
-                                 const std::string& name) {
-  for (const NetworkInterface& each : network.interfaces) {
-    for (const std::string& address : each.addresses) {
-      if (each.name == name && address.find('%') == std::string::npos) {
-        return address;
-      }
-    }
-  }
-  return "";
-}
-
 }  // namespace launcher

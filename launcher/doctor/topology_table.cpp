@@ -5,12 +5,6 @@
 #include "launcher/base/text_table.h"
 
 namespace launcher {
-namespace {
-
-using Row = std::vector<std::string>;
-
-}  // namespace
-
 std::string link_text(const GpuLink& link) {
   if (link.nvlinks > 0) {
     return "NV" + std::to_string(link.nvlinks);
@@ -36,12 +30,12 @@ std::string topology_table(const GpuFacts& facts) {
   if (facts.gpus.empty()) {
     return "";
   }
-  std::vector<Row> rows(1, {""});
+  std::vector<std::vector<std::string>> rows{{""}};
   for (size_t from = 0; from < facts.gpus.size(); ++from) {
     const Gpu& gpu = facts.gpus[from];
     const std::string name = "GPU" + std::to_string(from);
     rows.front().push_back(name);
-    Row row{name};
+    std::vector<std::string> row{name};
     for (size_t to = 0; to < facts.gpus.size(); ++to) {
       row.push_back(from == to ? "X" : link_text(facts.links[from][to]));
     }

@@ -66,17 +66,9 @@ class StreamReader {
       return;
     }
     text += piece.substr(0, stream_.most_bytes - text.size());
-    if (!stream_.on_line) {
-      return;
-    }
-    for (size_t end; (end = text.find('\n', handed_on_)) != std::string::npos;
-         handed_on_ = end + 1) {
-      stream_.on_line(text.substr(handed_on_, end - handed_on_));
-    }
   }
 
   CapturedStream& stream_;
-  size_t handed_on_ = 0;  // bytes of the text
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,9 +19,6 @@ struct CapturedStream {
   Fd pipe;  ///< its reading end
   size_t most_bytes = 1 << 20;
   bool keeps_end = false;  ///< of a longer text, instead of its beginning
-  /// Called with each line as it comes, without its newline; may be empty.
-  /// Needs the beginning of the text.
-  std::function<void(const std::string& line)> on_line{};
   std::string text{};
 };
 

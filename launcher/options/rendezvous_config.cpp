@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/net/endpoint.h"
 
 namespace launcher {
 namespace {
@@ -82,11 +81,6 @@ std::optional<int> host_rank(const RendezvousConfig& config) {
 bool may_coordinate(const RendezvousConfig& config) {
   const CoordinatorEndpoint* known = coordinator_endpoint(config);
   return known != nullptr && known->is_here.value_or(true);
-}
-
-std::string place_text(const RendezvousConfig& config) {
-  const CoordinatorEndpoint* known = coordinator_endpoint(config);
-  return known == nullptr ? "" : text_of(known->endpoint);
 }
 
 }  // namespace launcher

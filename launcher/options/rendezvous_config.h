@@ -123,7 +123,4 @@ std::optional<int> host_rank(const RendezvousConfig& config);
 /// Whether this host may have the job's coordinator.
 bool may_coordinate(const RendezvousConfig& config);
 
-/// Endpoint of the coordinator for messages: "host:29400".
-std::string place_text(const RendezvousConfig& config);
-
 }  // namespace launcher

@@ -14,7 +14,6 @@
 #include "ddp/base/cluster/host_list.h"
 #include "ddp/base/job_files/progress_text.h"
 #include "launcher/base/error.h"
-#include "launcher/doctor/paths/path_messages.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/status/status_text.h"
@@ -335,27 +334,6 @@ TEST_CASE("damaged messages between ddpruns") {
           expect(again.size() <= kLongestMessage, "a bounded message");
           const auto same = decode(again);
           expect(same && encode(*same) == again, "the same message again");
-        }
-      });
-}
-
-TEST_CASE("damaged messages of a path test") {
-  const PathPeer peer{{"node", "10.0.0.7", 1}, "17-4", 4007};
-  damage_and_read(
-      {encode_path(PathHello{1, peer}),
-       encode_path(PathPeers{{peer, peer}}),
-       encode_path(PathReport{
-           1, 3, {{.to = 1, .error = "no", .round_trip_seconds = 0.25}}}),
-       encode_path(PathRound{2}),
-       encode_path(PathEnd{{"c"}}),
-       encode_path(PathFailure{"no"})},
-      and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
-      [](const std::string& text) {
-        if (const auto message = decode_path(text)) {
-          const std::string again = encode_path(*message);
-          expect(again.size() <= kLongestPathMessage, "a bounded message");
-          const auto same = decode_path(again);
-          expect(same && encode_path(*same) == again, "the same message again");
         }
       });
 }
