@@ -3,7 +3,7 @@
 #include "launcher/doctor/all_reduce_run.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
-#include "launcher/doctor/nvml.h"
+#include "launcher/doctor/probe_gpus.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
 #include "launcher/machine/affinity.h"
@@ -43,7 +43,7 @@ Diagnosis examine(const DoctorOptions& options,
   host.topology = read_topology(usable_cpus());
   MachineFacts machine;
   machine.environment = environment;
-  machine.gpu = probe_gpus(host.gpu_count);
+  machine.gpu = probe_gpus(host.gpu_count, environment);
   if (!machine.gpu.gpus.empty()) {
     host.gpu_count = static_cast<int>(machine.gpu.gpus.size());
   }

@@ -53,8 +53,7 @@ DoctorJson gpus_json(const GpuFacts& facts) {
     const Gpu& gpu = facts.gpus[from];
     DoctorJson links = DoctorJson::array();
     for (size_t to = 0; to < facts.gpus.size(); ++to) {
-      links.push_back(
-          given_or_null(from != to, link_text(facts.links[from][to])));
+      links.push_back(given_or_null(from != to, facts.links[from][to]));
     }
     all.push_back(
         {{"name", gpu.name},

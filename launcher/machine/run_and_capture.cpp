@@ -112,6 +112,13 @@ std::optional<ExitStatus> capture_output(
   return status;
 }
 
+std::vector<std::string> found_in_path(std::vector<std::string> command) {
+  const std::initializer_list<std::string> shell{
+      "/bin/sh", "-c", "exec \"$@\"", "sh"};
+  command.insert(command.begin(), shell);
+  return command;
+}
+
 CommandEnd run_and_capture(const CaptureSpec& spec) {
   const Fd null(check(::open("/dev/null", O_RDWR | O_CLOEXEC), "/dev/null"));
   Pipe pipe = make_pipe();

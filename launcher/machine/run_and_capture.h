@@ -46,6 +46,10 @@ struct CaptureSpec {
   bool with_stderr = false;  ///< stdout and stderr as they come; else stdout
 };
 
+/// Arguments with which a shell looks a command up in PATH and becomes it. Exit
+/// code 127: it is not there.
+std::vector<std::string> found_in_path(std::vector<std::string> command);
+
 /// How a command ended.
 struct CommandEnd {
   std::optional<ExitStatus> status;  ///< std::nullopt: it ran past its limit
