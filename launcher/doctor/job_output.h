@@ -12,13 +12,15 @@ namespace launcher {
 struct JobOutput {
   std::string out;
   std::string err;
+  bool is_late = false;  ///< the job was stopped at its limit
 };
 
 /// Runs a job of the doctor in a child process, as a user would, and blocks
 /// until it has ended. To be called from the main thread, which must be the
 /// only thread that uses stdio.
 ///
-/// @param limit after this time the job is killed
+/// @param limit after this time the job is stopped, and killed if it does not
+///   end within 20 s
 JobOutput run_job(const LaunchOptions& options,
                   const Environment& environment,
                   std::chrono::milliseconds limit);

@@ -5,6 +5,7 @@
 #include "launcher/base/text_table.h"
 
 namespace launcher {
+
 std::string topology_table(const GpuFacts& facts) {
   if (facts.gpus.empty()) {
     return "";

@@ -52,7 +52,6 @@ constexpr Meaning kExitCodes[] = {
      "written, output was lost. With --doctor: this machine is not fit."},
     {"2",
      "The command line, or a variable that stands for an option, is wrong."},
-    {"124", "The time of --time-limit was over."},
     {"126, 127", "PROGRAM cannot be executed; it is not there."},
     {"128 + N", "Signal N ended the worker that failed first, or the job."},
     {"the code of --preempt-code",

@@ -63,38 +63,11 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "Starts all workers again, on all hosts, up to N times when one "
              "fails [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
-  line.value("restart-delay",
-             "SECONDS[:MOST]",
-             "Time before the first restart; each that follows waits twice as "
-             "long, at most MOST [0; MOST: 300]",
-             [&options](const std::string& text) {
-               const RestartDelays delays = parse_restart_delays(text);
-               options.restart_rules.first_delay = delays.first;
-               options.restart_rules.longest_delay = delays.longest;
-             });
-  line.value(
-      "restart-window",
-      "SECONDS",
-      "--max-restarts and --restart-delay count only the restarts of "
-      "this last time [all]",
-      [&options](const std::string& text) {
-        options.restart_rules.window =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
   line.value("final-codes",
              "CODE,...",
              "Exit codes of a worker that no restart follows; ddprun then ends "
              "with that code, which can tell a batch system not to requeue",
              into(options.final_codes, parse_exit_codes));
-  line.value(
-      "time-limit",
-      "SECONDS",
-      "The job is stopped, with grace, when it has run for so long; "
-      "ddprun then ends with 124",
-      [&options](const std::string& text) {
-        options.time_limit =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
   line.value(
       "hang-timeout",
       "SECONDS",
@@ -133,10 +106,6 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
         options.health_check.limit =
             std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
       });
-  line.toggle("clean-stop",
-              "After a stop signal ddprun ends with 0 if all workers did, in "
-              "time; else with 128 + the signal, as without this",
-              [&options] { options.stops_cleanly = true; });
   line.value("grace-period",
              "SECONDS",
              "Time to end after SIGTERM (or the signal passed on) before "

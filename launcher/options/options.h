@@ -12,7 +12,6 @@
 #include "launcher/options/health_check.h"
 #include "launcher/options/preemption.h"
 #include "launcher/options/rendezvous_config.h"
-#include "launcher/options/restart_budget.h"
 #include "launcher/options/status_options.h"
 #include "launcher/options/values.h"
 
@@ -34,14 +33,11 @@ struct LaunchOptions {
   std::optional<std::vector<std::string>> gpus;
   std::optional<Binding> numa_binding;
   int max_restarts = 0;
-  RestartRules restart_rules;
   std::vector<int> final_codes;  ///< exit codes without a restart
-  std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
   std::optional<int> preempt_code;
-  HealthCheck health_check;    ///< empty command: no check
-  bool stops_cleanly = false;  ///< --clean-stop
+  HealthCheck health_check;  ///< empty command: no check
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
   std::string run_id;        ///< empty: a generated id

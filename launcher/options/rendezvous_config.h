@@ -6,7 +6,6 @@
 #include <string>
 #include <variant>
 
-#include "launcher/options/restart_budget.h"
 #include "launcher/options/values.h"
 
 // The kinds of rendezvous, with the options of each. HostOptions chooses the
@@ -48,7 +47,6 @@ struct JobTerms {
   int least_hosts = 1;
   int most_hosts = 1;
   int max_restarts = 0;
-  RestartRules restart_rules{};
   bool ranks_are_fixed = false;  ///< every host has the rank that it wants
 };
 

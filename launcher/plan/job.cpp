@@ -123,7 +123,6 @@ void complete_rendezvous(Job& job) {
   }
   common->terms.run_id = job.run_id;
   common->terms.max_restarts = job.options.max_restarts;
-  common->terms.restart_rules = job.options.restart_rules;
   common->role = job.options.role;
   common->token = job_token(common->token_file, job.environment);
   std::visit(Overloaded{[](UncoordinatedConfig&) {},

@@ -148,12 +148,8 @@ const std::vector<std::string> kCommandLines{
             "--master-addr=host0",
             "--master_port=29500",
             "--max-restarts=3",
-            "--restart-delay=2:60",
-            "--restart-window=3600.5",
             "--final-codes=3,4",
-            "--time-limit=7",
             "--hang-timeout=30",
-            "--clean-stop",
             "./train"}),
     joined({"--log-dir=logs",
             "--log-mode=0640",
@@ -341,7 +337,6 @@ TEST_CASE("damaged messages between ddpruns") {
 TEST_CASE("damaged answers of a job about its status") {
   JobStatus status;
   status.job = "night";
-  status.restart_window = std::chrono::hours(1);
   status.store = "node6:29500";
   status.worker_count = 2;
   status.workers.resize(2);

@@ -333,9 +333,6 @@ std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
     case Phase::draining:
       job.has_reader = false;
       return {succeed(0), succeed(1)};
-    case Phase::pausing:
-      job.job.options.restart_rules = {.first_delay = 5s, .longest_delay = 5s};
-      return {[&job] { job.exit(0, {.code = 3}); }};
     case Phase::done:
       break;
   }
@@ -363,8 +360,6 @@ const std::vector<Event> kEvents = {
     TimerFired{Timer::grace},
     TimerFired{Timer::kill},
     TimerFired{Timer::drain},
-    TimerFired{Timer::restart},
-    TimerFired{Timer::limit},
     TimerFired{Timer::preempt},
     OutputDrained{}};
 
@@ -387,11 +382,9 @@ TEST_CASE(
                             Phase::killing,
                             Phase::preempted,
                             Phase::waiting,
-                            Phase::draining,
-                            Phase::pausing}) {
+                            Phase::draining}) {
     for (const Event& event : kEvents) {
       FakeJob job(2, /*max_restarts=*/1);
-      job.job.options.time_limit = 1h;
       auto script = way_to(phase, job);
       Phase reached = Phase::done;
       script.push_back([&] {

@@ -41,8 +41,8 @@ Coordinator::Coordinator(Options options, Time now)
       next_removal_(now + options_.timeouts.silence()),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms, options_.timeouts, options_.start_hosts, now),
-      budget_(options_.terms.max_restarts, options_.terms.restart_rules) {}
+      gathering_(options_.terms, options_.timeouts, options_.start_hosts, now) {
+}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -281,7 +281,7 @@ void Coordinator::on_failure(const KnownHost& host, const HostFailed& failure) {
 void Coordinator::judge_failure() {
   const ReportedFailure& first = *first_failure_;
   const HostFailed& failure = first.failure;
-  if (failure.is_final || !budget_.allows(restarts_, now_)) {
+  if (failure.is_final || restarts_ >= options_.terms.max_restarts) {
     close(failure.status.shell_code(),
           "rank " + std::to_string(failure.rank) + " on host " + first.host +
               " failed: " + failure.status.text());
@@ -290,7 +290,7 @@ void Coordinator::judge_failure() {
   }
   ++restarts_;
   failed_id_ = first.id;
-  break_world({Change::failed, first.host}, budget_.spend(now_));
+  break_world({Change::failed, first.host});
 }
 
 bool Coordinator::waits_for_silent_host() const {
@@ -383,11 +383,10 @@ void Coordinator::remove_silent_hosts() {
   }
 }
 
-void Coordinator::break_world(WorldBroken why, Time::duration pause) {
+void Coordinator::break_world(WorldBroken why) {
   broken_ = std::move(why);
   phase_ = Phase::gathering;
-  gathering_ = {
-      options_.terms, options_.timeouts, last_host_count_, now_ + pause};
+  gathering_ = {options_.terms, options_.timeouts, last_host_count_, now_};
   answer_all_ = true;
 }
 
@@ -405,12 +404,9 @@ void Coordinator::form_or_give_up() {
 }
 
 void Coordinator::form() {
-  const auto next = budget_.next_allowed(restarts_, now_);
-  World world{.generation = generation_, .restarts = restarts_};
-  world.restart_after =
-      next ? std::chrono::ceil<std::chrono::milliseconds>(*next - now_)
-           : kNever;
-  generation_ = form_world(hosts_, options_.terms, world);
+  generation_ = form_world(hosts_,
+                           options_.terms,
+                           {.generation = generation_, .restarts = restarts_});
   has_lost_ = true;
   phase_ = Phase::running;
   counts_ = counts_of(hosts_, generation_);

@@ -25,9 +25,9 @@ namespace launcher {
 ///
 /// - running: the world breaks when a host joins (below most_hosts, and before
 ///   any host has succeeded), vanishes, leaves or fails. Gathering follows,
-///   after a failure once it is judged. A failure costs one of max_restarts (in
-///   the window, if there is one) and a delay; the other changes cost nothing.
-///   When all hosts have succeeded the job is closed.
+///   after a failure once it is judged. A failure costs one of max_restarts;
+///   the other changes cost nothing. When all hosts have succeeded the job is
+///   closed.
 ///
 /// - judging: a world ends by a failure. Its other hosts are asked for failures
 ///   of their own. When they have answered, or after half a second, the failure
@@ -130,7 +130,7 @@ class Coordinator {
   bool waits_for_silent_host() const;
   void judge_failure();
 
-  void break_world(WorldBroken why, Time::duration pause = {});
+  void break_world(WorldBroken why);
   void form_or_give_up();
   void form();
   void close(int exit_code, const std::string& text);
@@ -168,7 +168,6 @@ class Coordinator {
   int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
   int restarts_ = 0;
-  RestartBudget budget_;
   int64_t arrivals_ = 0;           // number of hosts that were ever admitted
   bool has_lost_ = false;          // a world has ended; broken_ is the reason
   bool has_success_ = false;       // of a host in the present world

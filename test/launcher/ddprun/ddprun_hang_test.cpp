@@ -160,7 +160,6 @@ TEST_CASE("a report without a stack says how to get one") {
   const auto report_of_hang = [&] {
     return run_ddprun({"--nproc-per-node=1",
                        "--hang-timeout=1",
-                       "--time-limit=60",
                        resource("hang"),
                        "collective"},
                       {{"PATH", folder.path()}})

@@ -319,28 +319,6 @@ TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
                  !Contains("starting all workers again"));
 }
 
-TEST_CASE("hosts share one budget of restarts within a time") {
-  const MeetingPlace place;
-  const auto arguments = place.arguments(
-      "2",
-      {"--max-restarts=1",
-       "--restart-window=0.2",
-       "sh",
-       "-c",
-       // Ranks 1 and 0 fail in turn. The earlier restart no longer counts by
-       // then.
-       "n=$TORCHELASTIC_RESTART_COUNT; sleep 0.3; "
-       "[ $n = 2 ] && exit 0; [ $RANK = $((1 - n)) ] && exit 5; "
-       "exec sleep 1000"});
-  Ddprun first(arguments, kToken);
-  Ddprun second(arguments, kToken);
-  for (const Result& result : {first.finish(), second.finish()}) {
-    CAPTURE(result.err);
-    CHECK(result.code() == 0);
-    CHECK_THAT(result.err, Contains("restart 2"));
-  }
-}
-
 TEST_CASE("an elastic job takes in a host that comes and lives without it") {
   const MeetingPlace place;
   const auto arguments =

@@ -11,10 +11,6 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
   terms_.least_hosts = between(1, 3);
   terms_.most_hosts = terms_.least_hosts + between(0, 2);
   terms_.max_restarts = between(0, 2);
-  if (one_in(2)) {
-    terms_.restart_rules.first_delay = up_to(2s);
-    terms_.restart_rules.longest_delay = 3s;
-  }
   terms_.ranks_are_fixed = one_in(4);
   if (terms_.ranks_are_fixed) {
     terms_.least_hosts = terms_.most_hosts;
