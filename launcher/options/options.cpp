@@ -42,14 +42,6 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       "nodes: node, socket, exclusive (cores that no other worker has), "
       "core-complex (those that share a cache) [all]",
       into(options.numa_binding, parse_binding));
-  line.values("env-rank",
-              "NAME=VALUE",
-              "Sets NAME for each worker; {rank}, {local_rank}, {host_rank}, "
-              "{world_size} and {restart} in VALUE are its numbers (can be "
-              "given several times)",
-              [&options](const std::string& text) {
-                options.rank_variables.push_back(parse_rank_variable(text));
-              });
   line.value("role",
              "NAME",
              "ROLE_NAME of the workers [default]",
@@ -144,35 +136,11 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.toggle("use-env", "LOCAL_RANK says the rank, as it always does", [] {});
 }
 
-/// --strict and the handling of unknown names: torchrun silently accepts
-/// misspelt ones.
-struct Strictness {
-  bool is_strict = false;
-
-  void bind(CommandLine& line) {
-    line.group("Other");
-    line.toggle("strict",
-                "Variables PET_... and keys of --rdzv-conf that nobody knows "
-                "are errors, not warnings",
-                [this] { is_strict = true; });
-  }
-
-  void judge(const std::vector<std::string>& unknown,
-             LaunchOptions& options) const {
-    if (is_strict && !unknown.empty()) {
-      throw UsageError(unknown.front());
-    }
-    options.warnings.insert(
-        options.warnings.end(), unknown.begin(), unknown.end());
-  }
-};
-
 /// A command line and the objects that receive its values.
 struct BoundLine {
   LaunchOptions options;
   HostOptions hosts;
   ProgramOptions program;
-  Strictness strictness;
   QueryFlags question;
   CommandLine line;
 
@@ -184,7 +152,7 @@ struct BoundLine {
     bind_output(line, options);
     hosts.bind(line);
     bind_torchrun_only(line, options);
-    strictness.bind(line);
+    line.group("Other");
     line.toggle("dry-run",
                 "Prints each worker's environment and command, starts nothing",
                 [this] { options.dry_run = true; });
@@ -206,7 +174,7 @@ std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
 parse_options(std::vector<std::string> arguments,
               const Environment& environment) {
   BoundLine bound;
-  auto& [options, hosts, program, strictness, question, line] = bound;
+  auto& [options, hosts, program, question, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
@@ -226,8 +194,12 @@ parse_options(std::vector<std::string> arguments,
         "--preempt-code: expected --on-preempt, with the signal after which "
         "this code is used, but got none");
   }
-  strictness.judge(line.unknown_variables(environment), options);
-  strictness.judge(hosts.unknown_settings(), options);
+  // torchrun silently accepts misspelt names.
+  for (const auto& unknown :
+       {line.unknown_variables(environment), hosts.unknown_settings()}) {
+    options.warnings.insert(
+        options.warnings.end(), unknown.begin(), unknown.end());
+  }
   hosts.resolve(options, environment);
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);

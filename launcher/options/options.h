@@ -43,9 +43,7 @@ struct LaunchOptions {
   std::string run_id;        ///< empty: a generated id
   std::string cluster_note;  ///< values that a scheduler gave
   std::string log_dir;
-  std::optional<mode_t> log_mode;          ///< of log files; none: by umask
-  std::optional<std::string> line_prefix;  ///< a NameTemplate
-  std::string report_json;                 ///< path of a file; empty: none
+  std::string report_json;  ///< path of a file; empty: none
   Output output = Output::automatic;
   std::optional<int> stdin_rank = 0;  ///< local rank; nothing: none
   StreamMap redirects;
@@ -54,7 +52,6 @@ struct LaunchOptions {
   std::vector<std::string> err_filters;         ///< --duplicate-stderr-filters
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
   std::vector<int> signals;
-  std::vector<RankVariable> rank_variables;
   bool virtual_local_rank = false;  ///< each worker sees one GPU, as number 0
   ProgramKind program_kind = ProgramKind::by_name;
   bool logs_events = false;  ///< --event-log-handler=console
@@ -71,8 +68,7 @@ struct DoctorOptions {
 
 /// Parses a command line. The value of an absent option comes from the
 /// environment variable PET_<NAME> (as with torchrun), for hosts else from the
-/// scheduler, else it is the default. Each other variable PET_... is a warning,
-/// or with --strict an error.
+/// scheduler, else it is the default. Each other variable PET_... is a warning.
 ///
 /// @param arguments  without ddprun's name
 /// @param environment  with the PET_ variables and the scheduler's

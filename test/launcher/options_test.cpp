@@ -229,15 +229,6 @@ TEST_CASE("a torchrun command line is understood") {
   CHECK(parse({"--run-path", "main"}).program_kind == ProgramKind::python);
 }
 
-TEST_CASE("variables of a rank") {
-  const auto options =
-      parse({"--env-rank", "A=x{rank}", "--env-rank=B=1=2", "p", "q"});
-  REQUIRE(options.rank_variables.size() == 2);
-  CHECK(options.rank_variables[0].name == "A");
-  CHECK(options.rank_variables[1].pattern == "1=2");
-  CHECK(options.program == Arguments{"p", "q"});
-}
-
 TEST_CASE("an empty value is a value, and takes no other argument's place") {
   // As with a variable that is not set: --rdzv-id=$UNSET.
   const auto options = parse({"--rdzv-id=",
@@ -261,7 +252,7 @@ TEST_CASE("an empty value is a value, and takes no other argument's place") {
   CHECK(parse({"--rdzv_id", "", "--role", "r", "p"}).role == "r");
   CHECK(parse({"--rdzv-id=a", "--rdzv-id=", "p"}).run_id.empty());
   CHECK(parse({"--rdzv-id=a=", "p"}).run_id == "a=");
-  CHECK(parse({"--env-rank=A=", "p", ""}).program == Arguments{"p", ""});
+  CHECK(parse({"--rdzv-id=A=", "p", ""}).program == Arguments{"p", ""});
   // Short options, as argparse reads them.
   CHECK(parse({"-r=3", "-t=0:1", "p"}).redirects.at(0).err);
 }
@@ -270,8 +261,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   const Environment variables{{"PET_NPROC_PER_NODE", "3"},
                               {"PET_STANDALONE", "0"},
                               {"PET_DRY_RUN", "1"},
-                              {"PET_ROLE", ""},
-                              {"PET_ENV_RANK", "A=default"}};
+                              {"PET_ROLE", ""}};
   CHECK(parse({"p"}, variables).worker_count->number == 3);
   CHECK(parse({"--nproc_per_node=5", "p"}, variables).worker_count->number ==
         5);
@@ -279,10 +269,6 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   CHECK(parse({"p"}, variables).dry_run);
   CHECK(!parse({"p"}).dry_run);
   CHECK(parse({"p"}, variables).role == "default");  // empty: as if not set
-  CHECK(parse({"p"}, variables).rank_variables.size() == 1);
-  const auto given = parse({"--env-rank", "B=given", "p"}, variables);
-  REQUIRE(given.rank_variables.size() == 1);
-  CHECK(given.rank_variables[0].name == "B");
   CHECK(store_of(parse({"--standalone", "--master-port=1", "p"}, variables))
             .port == 0);
   CHECK_THAT(error_of({"p"}, {{"PET_MAX_RESTARTS", "many"}}),
@@ -410,14 +396,8 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"-r", "0:1,0:2", "p"}, "--redirects: expected"},
       {{"-t", "x", "p"}, "--tee: expected"},
       {{"--local-ranks-filter=a", "p"}, "--local-ranks-filter: expected"},
-      {{"--log-mode=", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=649", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=0700", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=0400", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=-640", "p"}, "--log-mode: expected octal rights"},
       {{"--signals-to-handle=SIGKILL", "p"}, "--signals-to-handle: expected"},
       {{"--signals-to-handle=SIGNONE", "p"}, "--signals-to-handle: expected"},
-      {{"--env-rank", "=x", "p"}, "--env-rank: expected NAME=value"},
       {{"-m", "--no-python", "p"}, "expected to be without --no-python"},
       {{"--monitor-interval=abc", "p"},
        "--monitor-interval: expected seconds above 0, at most a year, but got "

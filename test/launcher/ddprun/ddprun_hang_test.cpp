@@ -122,7 +122,7 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
        "--on-preempt=USR1:60",
        ddprun_path(),
        "--nproc-per-node=2",
-       "--line-prefix=",
+       "--output=inherit",
        "--health-check=env | grep -E "
        "'^(RANK|DDPRUN_.*_FILE|.*TIMER_FILE)=' > " +
            folder / "checked",
