@@ -29,8 +29,14 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 ///
 /// With port 0, every world of a single host gets another free port, so that no
 /// process of an earlier world can connect.
+///
+/// @param loop with one, the name of rank 0's host is looked up before the
+///   first world, until it has an address; see NameLookup
 std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
-    const UncoordinatedConfig& config, Rendezvous::Handler handler);
+    const UncoordinatedConfig& config,
+    Rendezvous::Handler handler,
+    EventLoop* loop = nullptr,
+    NameService ask = ask_name_service);
 
 /// Hosts that exchange messages with a Coordinator. It runs in a ddprun on the
 /// endpoint's host: the first one there that finds the port free. Every host

@@ -145,20 +145,10 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
 }
 
 void Supervisor::perform(const Join&) {
-  const auto join = [this] {
-    seams_.rendezvous.join({.worker_count = job_.worker_count});
-  };
-  if (seams_.join_steps == nullptr) {
-    join();
-  } else {
-    seams_.join_steps->run(join);
-  }
+  seams_.rendezvous.join({.worker_count = job_.worker_count});
 }
 
 void Supervisor::perform(const Leave&) {
-  if (seams_.join_steps != nullptr) {
-    seams_.join_steps->cancel();
-  }
   seams_.rendezvous.leave();
 }
 

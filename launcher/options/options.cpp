@@ -83,21 +83,6 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "Exit code if all workers have ended with 0 after the signal of "
              "--on-preempt, so that a script can start the job again [0]",
              into(options.preempt_code, parse_exit_code));
-  line.value(
-      "health-check",
-      "COMMAND",
-      "Runs `sh -c COMMAND` on each host before it takes part, and again "
-      "before a restart; where it fails or takes too long the host does "
-      "not take part, and what it wrote is shown",
-      into(options.health_check.command, as_text));
-  line.value(
-      "health-check-timeout",
-      "SECONDS",
-      "Most time of --health-check [60]",
-      [&options](const std::string& text) {
-        options.health_check.limit =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
   line.value("grace-period",
              "SECONDS",
              "Time to end after SIGTERM (or the signal passed on) before "

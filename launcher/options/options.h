@@ -9,7 +9,6 @@
 #include "launcher/base/environment.h"
 #include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
-#include "launcher/options/health_check.h"
 #include "launcher/options/preemption.h"
 #include "launcher/options/rendezvous_config.h"
 #include "launcher/options/status_options.h"
@@ -37,7 +36,6 @@ struct LaunchOptions {
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
   std::optional<int> preempt_code;
-  HealthCheck health_check;  ///< empty command: no check
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
   std::string run_id;        ///< empty: a generated id

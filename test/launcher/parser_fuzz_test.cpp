@@ -169,8 +169,6 @@ const std::vector<std::string> kCommandLines{
             "--rdzv-conf=last_call_timeout=5,is_host=true",
             "--on-preempt=USR1:60",
             "--preempt-code=85",
-            "--health-check=./fit.sh",
-            "--health-check-timeout=5.5",
             "--hang-timeout=600",
             "--output=pty",
             "--stdin=none",

@@ -123,9 +123,6 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
        ddprun_path(),
        "--nproc-per-node=2",
        "--output=inherit",
-       "--health-check=env | grep -E "
-       "'^(RANK|DDPRUN_.*_FILE|.*TIMER_FILE)=' > " +
-           folder / "checked",
        "sh",
        "-c",
        "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STOP_FILE]\"; "
@@ -135,7 +132,6 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
        {"TORCHELASTIC_TIMER_FILE", folder / "fifo"}});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] []\n[0] []\n");
-  CHECK(read_file(folder / "checked") == "RANK=0\n");
 }
 
 TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {

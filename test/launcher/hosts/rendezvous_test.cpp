@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "launcher/hosts/join_steps.h"
+#include "launcher/hosts/member/name_lookup.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/address.h"
 #include "launcher/net/name_answer.h"
@@ -186,9 +186,7 @@ struct NamedHost {
   EventLoop loop;
   Answers answers;
   NameQuestion question{.host = "node0", .option = "--master-addr"};
-  Environment environment;
-  CallerSettings settings;
-  std::optional<JoinSteps> steps;
+  std::unique_ptr<Rendezvous> rendezvous;
   int joins = 0;
 
   NamedHost() {
@@ -196,14 +194,22 @@ struct NamedHost {
     question.timeouts.between_lookups = std::chrono::milliseconds(1);
   }
   void join() {
-    if (!steps) {
-      steps.emplace(loop,
-                    JoinSteps::Options{.lookup = question},
-                    environment,
-                    settings,
-                    answers.handler());
+    if (!rendezvous) {
+      rendezvous = make_uncoordinated_rendezvous(
+          {.master = {question.host, 0},
+           .host_count = question.is_awaited ? 2 : 1,
+           .timeouts = question.timeouts},
+          [this](const RendezvousAnswer& answer) {
+            if (std::holds_alternative<WorldFormed>(answer)) {
+              ++joins;
+            } else {
+              answers.all.push_back(answer);
+            }
+          },
+          &loop,
+          question.ask);
     }
-    steps->run([this] { ++joins; });
+    rendezvous->join({});
   }
   void await_join() {
     while (joins == 0) {
@@ -290,7 +296,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
   host.question.ask = never_answer;
   host.join();
   SECTION("by leaving") {
-    host.steps->cancel();
+    host.rendezvous->leave();
   }
   SECTION("by the end of all") {}
   CHECK(host.answers.all.empty());
