@@ -168,7 +168,6 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
       Coordinator::Options{
           .own_id = own_id_,
           .terms = config_.terms,
-          .start_hosts = config_.start_hosts,
           .token = config_.token,
           .loopback_place = are_on_loopback(listeners) ? place : "",
           .timeouts = config_.timeouts},

@@ -90,16 +90,6 @@ void HostOptions::bind(CommandLine& line) {
 }
 
 void HostOptions::bind_coordinated(CommandLine& line) {
-  line.value("start-when",
-             "N|all",
-             "With c10d: hosts that the first start waits for, until "
-             "last_call_timeout has passed [all of MAX]",
-             [this](const std::string& text) {
-               start_hosts_ = text == "all"
-                                  ? std::nullopt
-                                  : std::optional(parse_integer(
-                                        text, 1, ddp::detail::kMostRanks));
-             });
   line.value("local-addr",
              "HOST",
              "With c10d: address of this host for the others [that of its "
@@ -204,11 +194,6 @@ void HostOptions::check(const HostRange& hosts, const GivenHosts& given) const {
         "got " +
         range + "; give --rdzv-backend=c10d and --rdzv-endpoint");
   }
-  if (start_hosts_ &&
-      (*start_hosts_ < hosts.least || *start_hosts_ > hosts.most)) {
-    throw UsageError("--start-when: expected all or a number in --nnodes " +
-                     range + ", but got " + std::to_string(*start_hosts_));
-  }
 }
 
 CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
@@ -216,7 +201,6 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
   CoordinatedConfig config;
   config.terms.least_hosts = hosts.least;
   config.terms.most_hosts = hosts.most;
-  config.start_hosts = start_hosts_.value_or(hosts.most);
   config.wanted_rank = given.host_rank;
   config.local_address = local_address_;
   config.timeouts = timeouts_;
@@ -235,7 +219,6 @@ StaticConfig HostOptions::static_config(const Endpoint& master,
   }
   StaticConfig config{common_config({count, count}, given), {}, master};
   config.terms.ranks_are_fixed = true;
-  config.start_hosts = count;
   config.local_address.clear();
   config.wanted_rank = given.host_rank.value_or(0);
   config.coordinator = {

@@ -51,7 +51,6 @@ class HostOptions {
   std::optional<Endpoint> endpoint_;
   std::string backend_;
   std::string local_address_;
-  std::optional<int> start_hosts_;
   std::optional<bool> is_host_;
   std::optional<int> meeting_port_;  // 0: static hosts have no coordinator
   RendezvousTimeouts timeouts_;

@@ -62,7 +62,6 @@ struct UncoordinatedConfig {
 /// Options of every kind of rendezvous with a coordinator.
 struct CoordinatedConfig {
   JobTerms terms;
-  int start_hosts = 1;  ///< number of hosts that the first world waits for
   std::optional<int> wanted_rank;  ///< rank of this host among the hosts
   /// --local-addr; empty: the address of the connection to the coordinator.
   std::string local_address;

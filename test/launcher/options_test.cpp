@@ -138,7 +138,6 @@ TEST_CASE("static hosts meet beside rank 0's store") {
   CHECK(config.coordinator.host_option == "--master-addr");
   CHECK(config.coordinator.is_here == false);
   CHECK(config.wanted_rank == 1);
-  CHECK(config.start_hosts == 2);
   CHECK(config.terms.least_hosts == 2);
   CHECK(config.terms.most_hosts == 2);
   CHECK(config.terms.ranks_are_fixed);
@@ -172,7 +171,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(config.coordinator.endpoint.host == "h");
   CHECK(config.coordinator.endpoint.port == 29400);
   CHECK(config.terms.least_hosts == 2);
-  CHECK(config.start_hosts == 2);
   CHECK(!config.coordinator.is_here);
   CHECK(!config.wanted_rank);
   CHECK(config.timeouts.join == 600s);
@@ -183,7 +181,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
                               "--rdzv-endpoint=[::1]:7000",
                               "--node-rank=3",
                               "--local-addr=ib0",
-                              "--start-when=2",
                               "--rdzv-conf=join_timeout=7,last_call_timeout=0,"
                               "keep_alive_interval=0.5,"
                               "keep_alive_max_attempt=4,is_host=1,timeout=9",
@@ -193,7 +190,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(range.coordinator.endpoint.port == 7000);
   CHECK(range.terms.least_hosts == 1);
   CHECK(range.terms.most_hosts == 4);
-  CHECK(range.start_hosts == 2);
   CHECK(range.coordinator.is_here == true);
   CHECK(range.wanted_rank == 3);
   CHECK(range.local_address == "ib0");
@@ -371,13 +367,6 @@ TEST_CASE("every wrong value is one line that names the option") {
        "--rdzv-backend=c10d"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
        "--rdzv-endpoint: expected the host where the others meet"},
-      {{"--rdzv-backend=c10d",
-        "--nnodes=2:4",
-        "--rdzv-endpoint=h",
-        "--start-when=1",
-        "p"},
-       "--start-when: expected all or a number in --nnodes 2:4, but got 1"},
-      {{"--start-when=0", "p"}, "--start-when: expected an integer"},
       {{"--rdzv-conf=keep_alive_max_attempt=0", "p"},
        "--rdzv-conf: keep_alive_max_attempt: expected"},
       {{"--rdzv-conf=is_host=maybe", "p"}, "--rdzv-conf: is_host: expected"},

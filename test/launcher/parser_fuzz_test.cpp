@@ -139,7 +139,6 @@ const std::vector<std::string> kCommandLines{
             "--rdzv-id=job",
             "--rdzv-conf",
             "join_timeout=60,last_call_timeout=5,is_host=1",
-            "--start-when=3",
             "--local-addr=host0",
             "-m",
             "train"}),

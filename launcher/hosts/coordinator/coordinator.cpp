@@ -41,8 +41,8 @@ Coordinator::Coordinator(Options options, Time now)
       next_removal_(now + options_.timeouts.silence()),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms, options_.timeouts, options_.start_hosts, now) {
-}
+      gathering_(
+          options_.terms, options_.timeouts, options_.terms.most_hosts, now) {}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -514,7 +514,8 @@ std::string Coordinator::waiting_text(const KnownHost& host) const {
 /// then all hosts reach the coordinator.
 std::string Coordinator::loopback_hint() const {
   const bool is_one_missing =
-      generation_ < 0 && static_cast<int>(hosts_.size()) < options_.start_hosts;
+      generation_ < 0 &&
+      static_cast<int>(hosts_.size()) < options_.terms.most_hosts;
   const std::string& place = options_.loopback_place;
   return is_one_missing && !place.empty()
              ? "; no other machine reaches " + place +

@@ -21,7 +21,7 @@ namespace launcher {
 /// sockets and no clock. Its counterpart on every host is a RendezvousClient.
 ///
 /// - gathering: waits for a world with as many hosts as the last one had (the
-///   first time: start_hosts); see Gathering. Hosts above most_hosts are spare.
+///   first time: most_hosts); see Gathering. Hosts above most_hosts are spare.
 ///
 /// - running: the world breaks when a host joins (below most_hosts, and before
 ///   any host has succeeded), vanishes, leaves or fails. Gathering follows,
@@ -61,8 +61,7 @@ class Coordinator {
     /// the job is closed, is never silent, and closes the job by leaving.
     std::string own_id{};
     JobTerms terms;
-    int start_hosts = 1;  ///< number of hosts that the first world waits for
-    std::string token;    ///< token that hosts must have; empty: none
+    std::string token;  ///< token that hosts must have; empty: none
     /// Option and value of the endpoint if it is a loopback address, which no
     /// other machine reaches; else empty.
     std::string loopback_place{};

@@ -322,7 +322,7 @@ TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
 TEST_CASE("an elastic job takes in a host that comes and lives without it") {
   const MeetingPlace place;
   const auto arguments =
-      place.arguments("1:2", Arguments{"--start-when=1"} + waiting_worker());
+      place.arguments("1:2", waiting_worker(), ",last_call_timeout=0");
   Ddprun stays(arguments, kToken);
   stays.await_out("in a world of 1");
   stays.await_out("ready");
@@ -477,9 +477,7 @@ TEST_CASE(
     "one of three hosts is killed: the others go on, a spare takes over") {
   const MeetingPlace place;
   const auto arguments = [&](const std::string& is_host) {
-    return place.arguments("2:3",
-                           Arguments{"--start-when=3"} + waiting_worker(),
-                           ",is_host=" + is_host);
+    return place.arguments("2:3", waiting_worker(), ",is_host=" + is_host);
   };
   Ddprun first(arguments("1"), kToken);
   Ddprun second(arguments("0"), kToken);

@@ -28,13 +28,6 @@ TEST_CASE("the first world waits for all, or for the last call") {
     CHECK(job.join(1) == "1 noted");
     CHECK(job.pass(7s) == "0 formed 0, 1 formed 0");
   }
-  SECTION("--start-when 2") {
-    job.coordinator.reset();
-    job.start_hosts = 2;
-    job.states.clear();
-    job.come(kOwn);
-    CHECK(job.come(1) == "0 formed 0, 1 formed 0");
-  }
 }
 
 TEST_CASE("too few hosts are waited for as long as join_timeout") {
@@ -262,7 +255,7 @@ TEST_CASE(
 
 TEST_CASE("generations go on above all that a host has seen") {
   FormingJob job;
-  job.start_hosts = 2;
+  job.terms.most_hosts = 2;
   job.come(kOwn);
   job.say(1, job.hello(1));
   job.states[1].generation = 41;

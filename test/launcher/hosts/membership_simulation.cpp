@@ -16,14 +16,11 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
     terms_.least_hosts = terms_.most_hosts;
   }
   oracle_.emplace(terms_);
-  coordinator_.emplace(
-      Coordinator::Options{
-          .own_id = "host0",
-          .terms = terms_,
-          .start_hosts = between(terms_.least_hosts, terms_.most_hosts),
-          .token = "secret",
-          .timeouts = short_timeouts()},
-      time());
+  coordinator_.emplace(Coordinator::Options{.own_id = "host0",
+                                            .terms = terms_,
+                                            .token = "secret",
+                                            .timeouts = short_timeouts()},
+                       time());
   const int count = terms_.most_hosts + between(-1, 1);
   for (int index = 0; index < std::max(count, 1); ++index) {
     // The coordinator's own host starts first.

@@ -330,7 +330,6 @@ TEST_CASE("a name that means another host by now is followed there") {
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.3", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   Answers of_first;
   const auto first = make_rendezvous(loop, config, "first", of_first.handler());
   first->join({});
@@ -365,7 +364,6 @@ TEST_CASE(
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   Answers of_first;
   Answers of_second;
   auto first = make_rendezvous(loop, config, "first", of_first.handler());
@@ -398,6 +396,7 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   C10dConfig config;
   config.coordinator.endpoint = {"node0", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.last_call = std::chrono::milliseconds(0);
   config.timeouts.between_lookups = std::chrono::milliseconds(1);
   // A connection to a multicast address fails at once.
   bool is_own = false;
@@ -423,6 +422,7 @@ TEST_CASE("a host listens at its own address once the port is free") {
   C10dConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port_of(own_end(other))};
   config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.last_call = std::chrono::milliseconds(0);
   config.timeouts.between_lookups = std::chrono::milliseconds(1);
   Answers answers;
   const auto rendezvous =
@@ -444,7 +444,6 @@ TEST_CASE("a slow name service does not shorten the wait for other hosts") {
   C10dConfig config;
   config.coordinator.endpoint = {"node0", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   config.timeouts.join = std::chrono::milliseconds(3'000);
   config.timeouts.between_lookups = std::chrono::milliseconds(300);
   bool has_address = false;
@@ -547,7 +546,6 @@ TEST_CASE("a host that waits for others says so") {
   C10dConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   config.timeouts.first_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =
