@@ -168,9 +168,9 @@ GpuFacts probe_gpus(int device_files, const Environment& environment) {
     if (!facts.gpus.empty()) {
       facts.cuda = parse_cuda_version(
           ask_nvidia_smi({"-q", "-d", "COMPUTE"}, environment).output);
-      facts.links = parse_links(
-          ask_nvidia_smi({"topo", "-m"}, environment).output,
-          facts.gpus.size());
+      facts.links =
+          parse_links(ask_nvidia_smi({"topo", "-m"}, environment).output,
+                      facts.gpus.size());
     }
   } catch (const std::system_error& error) {
     facts.gpus.clear();
