@@ -4,13 +4,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <string_view>
 #include <system_error>
 
-#include "ddp/base/text/number.h"
 #include "launcher/base/error.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/doctor/paths/path_test.h"
 #include "launcher/job/launch.h"
 #include "launcher/job/status/status_reader.h"
 #include "launcher/job/status/status_report.h"
@@ -48,27 +45,15 @@ void warn(const std::vector<std::string>& warnings) {
   }
 }
 
-/// Returns whether ddprun runs as a worker of the doctor, see test_hosts().
-bool is_path_test(int argc, char** argv) {
-  return argc == 5 && std::string_view(argv[1]) == kPathTestArgument;
-}
-
 int run(int argc, char** argv) {
   const Environment environment = current_environment();
-  if (is_path_test(argc, argv)) {
-    return run_path_test({.name = argv[2],
-                          .address = argv[3],
-                          .rank = ddp::detail::parse_number<int>(argv[4])},
-                         environment);
-  }
   const auto parsed = parse_options({argv + 1, argv + argc}, environment);
   if (const auto* information = std::get_if<Information>(&parsed)) {
     return print(information->text);
   }
   if (const auto* doctor = std::get_if<DoctorOptions>(&parsed)) {
     warn(doctor->job.warnings);
-    const Diagnosis diagnosis = examine(
-        *doctor, environment, [](const std::string& line) { warn({line}); });
+    const Diagnosis diagnosis = examine(*doctor, environment);
     print(diagnosis.text);
     return diagnosis.exit_code;
   }

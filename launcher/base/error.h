@@ -11,7 +11,6 @@ namespace launcher {
 /// worker that failed first, or 128 + its signal.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitTimeIsUp = 124;       ///< as timeout(1)
 inline constexpr int kExitNotExecutable = 126;  ///< as in shells
 inline constexpr int kExitNotFound = 127;
 

@@ -11,8 +11,7 @@
 namespace launcher {
 namespace {
 
-constexpr int kTimeLimitSeconds = 120;
-constexpr int kGraceSeconds = 5;
+constexpr std::chrono::seconds kTimeLimit{120};
 
 }  // namespace
 
@@ -27,22 +26,22 @@ AllReduceFacts run_all_reduce(int worker_count,
   const auto parsed =
       parse_options({"--nproc-per-node=" + std::to_string(worker_count),
                      "--no-cluster",
-                     "--line-prefix=",
-                     "--time-limit=" + std::to_string(kTimeLimitSeconds),
-                     "--grace-period=" + std::to_string(kGraceSeconds),
+                     "--output=inherit",
+                     "--grace-period=5",
                      facts.path},
                     {});
-  // The job has its own time limit; this limit is for a ddprun that hangs.
-  const JobOutput output =
-      run_job(std::get<LaunchOptions>(parsed),
-              without_own_options(environment),
-              std::chrono::seconds(kTimeLimitSeconds + 3 * kGraceSeconds));
+  const JobOutput output = run_job(std::get<LaunchOptions>(parsed),
+                                   without_own_options(environment),
+                                   kTimeLimit);
   AllReduceFacts told = parse_all_reduce(output.out);
   told.is_installed = true;
   told.path = facts.path;
   if (told.seconds == 0 && told.error.empty()) {
     const std::string reason = reason_in(output.err);
-    told.error = reason.empty() ? "it ended without a result" : reason;
+    told.error = output.is_late ? "it did not end in " +
+                                      std::to_string(kTimeLimit.count()) + " s"
+                 : reason.empty() ? "it ended without a result"
+                                  : reason;
   }
   return told;
 }

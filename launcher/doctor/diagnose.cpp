@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "launcher/doctor/diagnose_hosts.h"
+#include "launcher/base/count_text.h"
 
 namespace launcher {
 
@@ -18,9 +18,13 @@ Findings diagnose(const MachineFacts& machine, const JobShape& job) {
                std::make_move_iterator(some.begin()),
                std::make_move_iterator(some.end()));
   }
-  if (machine.hosts) {
-    const Findings some = diagnose_hosts(*machine.hosts);
-    all.insert(all.end(), some.begin(), some.end());
+  if (job.hosts > 1) {
+    all.push_back(
+        all_well("hosts",
+                 count_text(job.hosts, "host") +
+                     ", of which this is one; the same options with "
+                     "ddprun-allreduce on all of them, in place of --doctor, "
+                     "test the connections"));
   }
   return all;
 }

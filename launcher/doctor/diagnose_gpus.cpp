@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "ddp/base/text/number.h"
 #include "launcher/base/count_text.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/units.h"
@@ -49,10 +50,10 @@ std::string kinds_text(const std::vector<Gpu>& gpus) {
 
 Finding diagnose_devices(const GpuFacts& facts) {
   const std::string subject = "GPUs";
-  if (!facts.nvml_error.empty()) {
+  if (!facts.driver_error.empty()) {
     return failing(
         subject,
-        "the NVIDIA driver does not answer (" + facts.nvml_error + ")",
+        "the NVIDIA driver does not answer (" + facts.driver_error + ")",
         "run nvidia-smi; after an update of the driver, restart the "
         "machine or load its module again");
   }
@@ -64,8 +65,8 @@ Finding diagnose_devices(const GpuFacts& facts) {
   if (facts.device_files > 0) {
     return warning(subject,
                    count_text(facts.device_files, "GPU") + " in /dev, but " +
-                       (facts.has_nvml ? "the driver shows none"
-                                       : "no libnvidia-ml.so.1 to ask"),
+                       (facts.has_nvidia_smi ? "the driver shows none"
+                                             : "no nvidia-smi to ask"),
                    "in a container, start it with --gpus all and "
                    "NVIDIA_DRIVER_CAPABILITIES=compute,utility; else install "
                    "the driver again");
@@ -139,6 +140,13 @@ Finding diagnose_workers(int workers, int gpus) {
   return all_well("workers", text);
 }
 
+/// Number of links in "NV18"; 0: connected by PCI only.
+int nvlinks_in(const std::string& link) {
+  return link.rfind("NV", 0) == 0
+             ? ddp::detail::parse_number<int>(link.substr(2)).value_or(0)
+             : 0;
+}
+
 /// Reports how many pairs of GPUs have NVLinks, by the number of links.
 Finding diagnose_links(const GpuFacts& facts) {
   std::map<int, int> pairs_by_links;
@@ -147,8 +155,9 @@ Finding diagnose_links(const GpuFacts& facts) {
   for (size_t from = 0; from < facts.links.size(); ++from) {
     for (size_t to = 0; to < facts.links.size(); ++to) {
       if (from != to) {
-        links[from] += facts.links[from][to].nvlinks;
-        pairs_by_links[facts.links[from][to].nvlinks] += from < to ? 1 : 0;
+        const int count = nvlinks_in(facts.links[from][to]);
+        links[from] += count;
+        pairs_by_links[count] += from < to ? 1 : 0;
       }
     }
   }

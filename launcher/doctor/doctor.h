@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "launcher/options/options.h"
@@ -13,12 +12,7 @@ struct Diagnosis {
 };
 
 /// Implements ddprun --doctor: checks whether this machine is fit for the job
-/// of the options. With several hosts, waits for the other hosts and tests the
-/// paths between them. To be called from the main thread.
-///
-/// @param tell receives messages for the user while it waits
-Diagnosis examine(const DoctorOptions& options,
-                  const Environment& environment,
-                  const std::function<void(const std::string&)>& tell);
+/// of the options. To be called from the main thread.
+Diagnosis examine(const DoctorOptions& options, const Environment& environment);
 
 }  // namespace launcher

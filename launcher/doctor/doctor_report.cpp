@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/one_line.h"
-#include "launcher/doctor/diagnose_hosts.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
 
@@ -54,8 +53,7 @@ DoctorJson gpus_json(const GpuFacts& facts) {
     const Gpu& gpu = facts.gpus[from];
     DoctorJson links = DoctorJson::array();
     for (size_t to = 0; to < facts.gpus.size(); ++to) {
-      links.push_back(
-          given_or_null(from != to, link_text(facts.links[from][to])));
+      links.push_back(given_or_null(from != to, facts.links[from][to]));
     }
     all.push_back(
         {{"name", gpu.name},
@@ -81,44 +79,6 @@ DoctorJson all_reduce_json(const AllReduceFacts& facts) {
           {"bus_bytes_per_second", bus_bandwidth(facts)}};
 }
 
-DoctorJson paths_json(const HostsFacts& facts) {
-  DoctorJson all = DoctorJson::array();
-  for (const PathFacts& way : facts.paths) {
-    const bool is_good = way.fault == PathFault::none;
-    const auto given = [](bool is_given, double number) {
-      return is_given ? DoctorJson(number) : DoctorJson();
-    };
-    all.push_back(
-        {{"from", way.from},
-         {"to", way.to},
-         {"fault", given_or_null(!is_good, fault_text(way.fault))},
-         {"round_trip_seconds", given(is_good, way.round_trip_seconds)},
-         {"bytes_per_second",
-          given(is_good && way.bytes_per_second > 0, way.bytes_per_second)}});
-  }
-  return all;
-}
-
-DoctorJson hosts_json(const std::optional<HostsFacts>& facts) {
-  if (!facts || facts->hosts.empty()) {
-    return {};
-  }
-  DoctorJson hosts = DoctorJson::array();
-  for (const TestedHost& host : facts->hosts) {
-    hosts.push_back(
-        {{"name", host.name},
-         {"address", host.address},
-         {"node_rank", host.rank ? DoctorJson(*host.rank) : DoctorJson()}});
-  }
-  return {{"place", facts->place},
-          {"expected", facts->most_hosts},
-          {"own", facts->own},
-          {"hosts", std::move(hosts)},
-          {"lost", facts->lost},
-          {"has_all_ways", facts->has_all},
-          {"ways", paths_json(*facts)}};
-}
-
 }  // namespace
 
 std::string doctor_text(const MachineFacts& machine, const Findings& findings) {
@@ -126,12 +86,8 @@ std::string doctor_text(const MachineFacts& machine, const Findings& findings) {
   for (const Finding& finding : findings) {
     text += line_of(finding);
   }
-  for (const std::string& table :
-       {topology_table(machine.gpu),
-        machine.hosts ? path_table(*machine.hosts) : ""}) {
-    text += table.empty() ? "" : "\n" + table;
-  }
-  return text;
+  const std::string table = topology_table(machine.gpu);
+  return text + (table.empty() ? "" : "\n" + table);
 }
 
 std::string doctor_json(const MachineFacts& machine, const Findings& findings) {
@@ -147,8 +103,7 @@ std::string doctor_json(const MachineFacts& machine, const Findings& findings) {
       {"libtorch", given_or_null(!run.libtorch.empty(), run.libtorch)},
       {"cuda", given_or_null(run.cuda > 0, cuda_text(run.cuda))},
       {"nccl", given_or_null(run.nccl > 0, nccl_text(run.nccl))},
-      {"all_reduce", all_reduce_json(run)},
-      {"hosts", hosts_json(machine.hosts)}};
+      {"all_reduce", all_reduce_json(run)}};
   // Names from the machine may contain invalid UTF-8.
   return document.dump(
              2, ' ', false, nlohmann::json::error_handler_t::replace) +

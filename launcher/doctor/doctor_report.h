@@ -21,12 +21,6 @@ std::string doctor_text(const MachineFacts& machine, const Findings& findings);
 /// - `libtorch`, `cuda`, `nccl`: versions; null if unknown
 /// - `all_reduce`: null, or `backend`, `ranks`, `bytes`, `seconds`,
 ///   `bus_bytes_per_second`
-/// - `hosts`: null for a single host, or if the hosts have not connected; else
-///   `place`, `expected` (number of hosts), `own` (number of this host),
-///   `hosts` (for each `name`, `address`, `node_rank` or null), `lost` (names),
-///   `has_all_ways` (false: only paths from this host) and `ways`: for each
-///   `from` and `to` (numbers in `hosts`), `fault` (null: connected),
-///   `round_trip_seconds`, `bytes_per_second` (null: not measured)
 std::string doctor_json(const MachineFacts& machine, const Findings& findings);
 
 }  // namespace launcher

@@ -23,6 +23,7 @@ namespace {
 
 constexpr size_t kMostOutput = 64 << 20;
 constexpr size_t kMostErrors = 1 << 20;
+constexpr std::chrono::seconds kTimeToStop{20};
 
 /// Runs the job in the child process.
 [[noreturn]] void become_job(const LaunchOptions& options,
@@ -45,11 +46,9 @@ constexpr size_t kMostErrors = 1 << 20;
 
 }  // namespace
 
-JobOutput run_job(
-    const LaunchOptions& options,
-    const Environment& environment,
-    std::chrono::milliseconds limit,
-    const std::function<void(const std::string&)>& on_error_line) {
+JobOutput run_job(const LaunchOptions& options,
+                  const Environment& environment,
+                  std::chrono::milliseconds limit) {
   Pipe out_pipe = make_pipe();
   Pipe err_pipe = make_pipe();
   std::fflush(nullptr);
@@ -63,13 +62,16 @@ JobOutput run_job(
   CapturedStream out{.pipe = std::move(out_pipe.read),
                      .most_bytes = kMostOutput};
   CapturedStream err{.pipe = std::move(err_pipe.read),
-                     .most_bytes = kMostErrors,
-                     .on_line = on_error_line};
-  if (!capture_output(child, {&out, &err}, limit)) {
-    ::kill(child, SIGKILL);  // the job's supervisor ends the workers
+                     .most_bytes = kMostErrors};
+  const bool is_late = !capture_output(child, {&out, &err}, limit);
+  if (is_late) {
+    ::kill(child, SIGTERM);
+    if (!capture_output(child, {&out, &err}, kTimeToStop)) {
+      ::kill(child, SIGKILL);  // the job's supervisor ends the workers
+    }
   }
   retry_interrupted([&] { return ::waitpid(child, nullptr, 0); });
-  return {std::move(out.text), std::move(err.text)};
+  return {std::move(out.text), std::move(err.text), is_late};
 }
 
 std::string own_path() {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 
 #include "launcher/base/environment.h"
@@ -13,20 +12,18 @@ namespace launcher {
 struct JobOutput {
   std::string out;
   std::string err;
+  bool is_late = false;  ///< the job was stopped at its limit
 };
 
 /// Runs a job of the doctor in a child process, as a user would, and blocks
 /// until it has ended. To be called from the main thread, which must be the
 /// only thread that uses stdio.
 ///
-/// @param limit after this time the job is killed
-/// @param on_error_line called with each line of stderr as it arrives, without
-///   its newline
-JobOutput run_job(
-    const LaunchOptions& options,
-    const Environment& environment,
-    std::chrono::milliseconds limit,
-    const std::function<void(const std::string&)>& on_error_line = {});
+/// @param limit after this time the job is stopped, and killed if it does not
+///   end within 20 s
+JobOutput run_job(const LaunchOptions& options,
+                  const Environment& environment,
+                  std::chrono::milliseconds limit);
 
 /// Returns the path of ddprun's own executable.
 std::string own_path();

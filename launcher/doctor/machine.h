@@ -7,20 +7,11 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/doctor/all_reduce_facts.h"
-#include "launcher/doctor/paths/hosts_facts.h"
 #include "launcher/machine/topology.h"
 
 // Facts that ddprun --doctor reads from a machine, separate from the judgement,
 // so that facts of any machine can be judged on any other.
 namespace launcher {
-
-/// Connection of two GPUs on the PCI bus, from near to far.
-enum class PciPath { unknown, switch_, switches, host_bridge, node, system };
-
-struct GpuLink {
-  PciPath path = PciPath::unknown;
-  int nvlinks = 0;  ///< 0: connected by PCI only
-};
 
 struct Gpu {
   std::string name;
@@ -32,13 +23,15 @@ struct Gpu {
 };
 
 struct GpuFacts {
-  int device_files = 0;    ///< /dev/nvidia0, ...
-  bool has_nvml = false;   ///< the driver's library could be loaded
-  std::string nvml_error;  ///< why NVML fails; empty: it works
-  std::string driver;      ///< "580.65.06"
-  int cuda = 0;            ///< newest supported by the driver: 13000 is 13.0
-  std::vector<Gpu> gpus;   ///< in PCI order
-  std::vector<std::vector<GpuLink>> links;  ///< indexed by two GPUs
+  int device_files = 0;         ///< /dev/nvidia0, ...
+  bool has_nvidia_smi = false;  ///< nvidia-smi is in PATH
+  std::string driver_error;     ///< why nvidia-smi fails; empty: it works
+  std::string driver;           ///< "580.65.06"
+  int cuda = 0;  ///< newest supported by the driver: 13000 is 13.0; 0: unknown
+  std::vector<Gpu> gpus;  ///< in PCI order
+  /// Indexed by two GPUs, as `nvidia-smi topo -m` names the connection: "NV18",
+  /// "PIX", "SYS"; "?": unknown.
+  std::vector<std::vector<std::string>> links;
 };
 
 struct HostAddress {
@@ -104,7 +97,6 @@ struct MachineFacts {
   NetworkFacts network;
   SystemFacts system;
   AllReduceFacts all_reduce;
-  std::optional<HostsFacts> hosts;  ///< for a job with several hosts
 };
 
 /// Size of the job for which the machine is judged.

@@ -113,38 +113,32 @@ std::string interface_towards(const SocketAddress& target,
 
 RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
   return std::visit(
-      Overloaded{
-          [](const UncoordinatedConfig& known) {
-            return known.master.port == 0
-                       ? RendezvousEndpoint{}
-                       : RendezvousEndpoint{
-                             known.master.host,
-                             {{known.master.port, "--master-port"}}};
-          },
-          [](const StaticConfig& known) {
-            const CoordinatorEndpoint& there = known.coordinator;
-            RendezvousEndpoint point{there.endpoint.host, {}};
-            if (there.is_here != false) {
-              point.ports = {{known.store.port, "--master-port"},
-                             {there.endpoint.port, there.port_option}};
-            }
-            return point;
-          },
-          [](const C10dConfig& known) {
-            const CoordinatorEndpoint& there = known.coordinator;
-            RendezvousEndpoint point{there.endpoint.host, {}};
-            if (there.is_here != false) {
-              point.ports = {{there.endpoint.port,
-                              there.port_option,
-                              !there.is_here.has_value()}};
-            }
-            return point;
-          },
-          // This host does not listen on a port: the endpoint is etcd's or
-          // another host's.
-          [](const EtcdConfig& known) {
-            return RendezvousEndpoint{known.etcd.endpoints.front().host, {}};
-          }},
+      Overloaded{[](const UncoordinatedConfig& known) {
+                   return known.master.port == 0
+                              ? RendezvousEndpoint{}
+                              : RendezvousEndpoint{
+                                    known.master.host,
+                                    {{known.master.port, "--master-port"}}};
+                 },
+                 [](const StaticConfig& known) {
+                   const CoordinatorEndpoint& there = known.coordinator;
+                   RendezvousEndpoint point{there.endpoint.host, {}};
+                   if (there.is_here != false) {
+                     point.ports = {{known.store.port, "--master-port"},
+                                    {there.endpoint.port, there.port_option}};
+                   }
+                   return point;
+                 },
+                 [](const C10dConfig& known) {
+                   const CoordinatorEndpoint& there = known.coordinator;
+                   RendezvousEndpoint point{there.endpoint.host, {}};
+                   if (there.is_here != false) {
+                     point.ports = {{there.endpoint.port,
+                                     there.port_option,
+                                     !there.is_here.has_value()}};
+                   }
+                   return point;
+                 }},
       options.rendezvous);
 }
 
@@ -169,18 +163,6 @@ NetworkFacts probe_network(const std::string& host_name,
     }
   }
   return facts;
-}
-
-std::string address_of_interface(const NetworkFacts& network,
-                                 const std::string& name) {
-  for (const NetworkInterface& each : network.interfaces) {
-    for (const std::string& address : each.addresses) {
-      if (each.name == name && address.find('%') == std::string::npos) {
-        return address;
-      }
-    }
-  }
-  return "";
 }
 
 }  // namespace launcher

@@ -34,9 +34,4 @@ RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options);
 NetworkFacts probe_network(const std::string& host_name,
                            const RendezvousEndpoint& point);
 
-/// Returns the first address of the named interface that is not IPv6
-/// link-local; empty if there is none. Pure function.
-std::string address_of_interface(const NetworkFacts& network,
-                                 const std::string& name);
-
 }  // namespace launcher

@@ -5,45 +5,19 @@
 #include "launcher/base/text_table.h"
 
 namespace launcher {
-namespace {
-
-using Row = std::vector<std::string>;
-
-}  // namespace
-
-std::string link_text(const GpuLink& link) {
-  if (link.nvlinks > 0) {
-    return "NV" + std::to_string(link.nvlinks);
-  }
-  switch (link.path) {
-    case PciPath::switch_:
-      return "PIX";
-    case PciPath::switches:
-      return "PXB";
-    case PciPath::host_bridge:
-      return "PHB";
-    case PciPath::node:
-      return "NODE";
-    case PciPath::system:
-      return "SYS";
-    case PciPath::unknown:
-      break;
-  }
-  return "?";
-}
 
 std::string topology_table(const GpuFacts& facts) {
   if (facts.gpus.empty()) {
     return "";
   }
-  std::vector<Row> rows(1, {""});
+  std::vector<std::vector<std::string>> rows{{""}};
   for (size_t from = 0; from < facts.gpus.size(); ++from) {
     const Gpu& gpu = facts.gpus[from];
     const std::string name = "GPU" + std::to_string(from);
     rows.front().push_back(name);
-    Row row{name};
+    std::vector<std::string> row{name};
     for (size_t to = 0; to < facts.gpus.size(); ++to) {
-      row.push_back(from == to ? "X" : link_text(facts.links[from][to]));
+      row.push_back(from == to ? "X" : facts.links[from][to]);
     }
     row.push_back(gpu.cpus.empty() ? "?" : gpu.cpus);
     row.push_back(gpu.numa_node < 0 ? "?" : std::to_string(gpu.numa_node));

@@ -11,18 +11,6 @@ std::string decimal_text(double number) {
   return text.data();
 }
 
-std::string round_trip_text(double seconds) {
-  return seconds < 1e-3
-             ? std::to_string(static_cast<int>(seconds * 1e6)) + " us"
-             : decimal_text(seconds * 1e3) + " ms";
-}
-
-std::string rate_text(double bytes_per_second) {
-  return bytes_per_second < 1e8
-             ? decimal_text(bytes_per_second / 1e6) + " MB/s"
-             : decimal_text(bytes_per_second / 1e9) + " GB/s";
-}
-
 std::string bytes_text(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits{
       "bytes", "KiB", "MiB", "GiB", "TiB"};

@@ -13,12 +13,6 @@ std::string bytes_text(int64_t bytes);
 /// Formats a number with one decimal: "2.7".
 std::string decimal_text(double number);
 
-/// Formats a time in seconds: "85 us", "2.7 ms".
-std::string round_trip_text(double seconds);
-
-/// Formats a rate: "12.5 MB/s", "2.3 GB/s".
-std::string rate_text(double bytes_per_second);
-
 /// Formats CUDA's version numbers: 12080 is "12.8".
 std::string cuda_text(int version);
 

@@ -10,7 +10,6 @@
 #include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/member/endpoint_name.h"
 #include "launcher/hosts/member/rendezvous_client.h"
-#include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/endpoint.h"
 #include "launcher/net/line_server.h"
@@ -63,7 +62,6 @@ class C10dRendezvous : public Rendezvous {
       perform(client_->leave());
     }
   }
-  void end() override { leave(); }
   /// The other hosts hear of this host's last message through the coordinator.
   bool is_over() const override {
     return !server_ || !server_->is_connected_from_here();
@@ -74,10 +72,12 @@ class C10dRendezvous : public Rendezvous {
              const HostOffer& offer,
              std::chrono::milliseconds waited);
   void start_coordinator(std::vector<Fd> listeners);
+  bool read_message(LineServer::Id id, const std::string& line);
   void use_fresh_addresses();
 
-  /// Runs `action`, and answers RendezvousLost if it throws a LaunchError.
-  void answer_errors(const std::function<void()>& action) const;
+  /// Runs `action`. If it throws a LaunchError, leaves, answers RendezvousLost
+  /// and returns false.
+  bool answer_errors(const std::function<void()>& action);
   /// Makes a handler that performs the actions that `decide` returns for the
   /// handler's arguments.
   template <typename Decide>
@@ -168,7 +168,6 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
       Coordinator::Options{
           .own_id = own_id_,
           .terms = config_.terms,
-          .start_hosts = config_.start_hosts,
           .token = config_.token,
           .loopback_place = are_on_loopback(listeners) ? place : "",
           .timeouts = config_.timeouts},
@@ -179,24 +178,40 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
       max_connections(config_.terms),
       kLongestMessage,
       LineServer::Handlers{
-          .on_line = reading_messages(
-              performing([this](LineServer::Id id, const Message& message) {
-                return coordinator_->on_message(id, message, now());
-              }),
-              [this](LineServer::Id id) { return server_->address_there(id); }),
+          .on_line =
+              [this](LineServer::Id id, const std::string& line) {
+                return read_message(id, line);
+              },
           .on_closed = performing([this](LineServer::Id id, int error) {
             return coordinator_->on_closed(id, now(), end_text(error));
           }),
-          .is_known = [this](LineServer::Id id) {
-            return coordinator_->is_known(id);
-          }});
+          .is_known =
+              [this](LineServer::Id id) {
+                return coordinator_->is_known(id);
+              }});
 }
 
-void C10dRendezvous::answer_errors(const std::function<void()>& action) const {
+/// Whether the line is a message.
+bool C10dRendezvous::read_message(LineServer::Id id, const std::string& line) {
+  auto message = decode(line);
+  if (!message) {
+    return false;
+  }
+  if (auto* hello = std::get_if<Hello>(&*message)) {
+    hello->seen_address = server_->address_there(id);
+  }
+  perform(coordinator_->on_message(id, *message, now()));
+  return true;
+}
+
+bool C10dRendezvous::answer_errors(const std::function<void()>& action) {
   try {
     action();
+    return true;
   } catch (const LaunchError& error) {
+    leave();
     handler_(RendezvousLost{error.what()});
+    return false;
   }
 }
 
@@ -247,8 +262,8 @@ void C10dRendezvous::use_fresh_addresses() {
 }
 
 void C10dRendezvous::connect() {
-  if (!server_) {
-    answer_errors([this] { use_fresh_addresses(); });
+  if (!server_ && !answer_errors([this] { use_fresh_addresses(); })) {
+    return;
   }
   if (server_) {
     connection_->connect_to(*server_, endpoint_.endpoint.host);

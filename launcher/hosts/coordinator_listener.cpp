@@ -84,27 +84,6 @@ std::vector<Fd> listen_as_coordinator(
                         coordinator.port_option);
 }
 
-Listeners listen_on_free_port(const std::string& host) {
-  auto places = all_own_addresses(0);
-  if (is_address(host)) {
-    const auto chosen = addresses_of(host, 0);
-    if (is_own(chosen.front())) {
-      places = chosen;
-    }
-  }
-  for (const SocketAddress& place : places) {
-    if (Fd listener = listen_at(place)) {
-      Listeners result{{host, port_of(own_end(listener))}, {}};
-      result.listeners.push_back(std::move(listener));
-      return result;
-    }
-  }
-  throw LaunchError(kExitFailure,
-                    "cannot listen for the other hosts at " + host + " (" +
-                        std::strerror(errno) +
-                        "); check --local-addr and the network");
-}
-
 bool are_on_loopback(const std::vector<Fd>& listeners) {
   return std::all_of(
       listeners.begin(), listeners.end(), [](const Fd& listener) {

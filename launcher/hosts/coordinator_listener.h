@@ -21,19 +21,6 @@ std::vector<Fd> listen_as_coordinator(
     const CoordinatorEndpoint& coordinator,
     const std::vector<SocketAddress>& addresses);
 
-/// Listening sockets with the endpoint for other hosts.
-struct Listeners {
-  Endpoint endpoint;
-  std::vector<Fd> listeners;
-};
-
-/// Listens at a port that the kernel chooses. If `host` is a numeric address of
-/// this host, listens there alone; else (a name, an address outside a NAT) at
-/// all its addresses.
-///
-/// @throws LaunchError when it cannot listen
-Listeners listen_on_free_port(const std::string& host);
-
 /// Whether all listeners are at loopback addresses, which other machines cannot
 /// reach.
 bool are_on_loopback(const std::vector<Fd>& listeners);

@@ -29,8 +29,14 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 ///
 /// With port 0, every world of a single host gets another free port, so that no
 /// process of an earlier world can connect.
+///
+/// @param loop with one, the name of rank 0's host is looked up before the
+///   first world, until it has an address; see NameLookup
 std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
-    const UncoordinatedConfig& config, Rendezvous::Handler handler);
+    const UncoordinatedConfig& config,
+    Rendezvous::Handler handler,
+    EventLoop* loop = nullptr,
+    NameService ask = ask_name_service);
 
 /// Hosts that exchange messages with a Coordinator. It runs in a ddprun on the
 /// endpoint's host: the first one there that finds the port free. Every host
@@ -53,12 +59,5 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     const std::string& host,
     const Rendezvous::Handler& handler,
     const NameService& ask);
-
-/// As c10d, but the hosts find their coordinator through etcd, and elect
-/// another one when its host is lost. See EtcdAgent.
-std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
-                                                 const EtcdConfig& config,
-                                                 const std::string& host,
-                                                 Rendezvous::Handler handler);
 
 }  // namespace launcher

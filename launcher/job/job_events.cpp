@@ -15,10 +15,6 @@ std::string name_of(Timer timer) {
       return "grace";
     case Timer::kill:
       return "kill";
-    case Timer::restart:
-      return "restart";
-    case Timer::limit:
-      return "limit";
     case Timer::preempt:
       return "preempt";
     case Timer::drain:

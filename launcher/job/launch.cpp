@@ -5,7 +5,6 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
-#include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/job/console_status.h"
 #include "launcher/job/guardian.h"
@@ -21,21 +20,6 @@
 
 namespace launcher {
 namespace {
-
-JoinSteps::Options join_steps_of(const Job& job) {
-  JoinSteps::Options steps{.health_check = job.options.health_check,
-                           .host = job.host_name};
-  // The other kinds look up the coordinator themselves.
-  const auto* config =
-      std::get_if<UncoordinatedConfig>(&job.options.rendezvous);
-  if (config != nullptr && !is_address(config->master.host)) {
-    steps.lookup = NameQuestion{.host = config->master.host,
-                                .option = "--master-addr",
-                                .is_awaited = config->host_count > 1,
-                                .timeouts = config->timeouts};
-  }
-  return steps;
-}
 
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = signals_of_programs();
@@ -82,18 +66,6 @@ int supervise(const Job& job,
   };
   const auto rendezvous =
       make_rendezvous(loop, job.options.rendezvous, job.host_name, answer);
-  JoinSteps join_steps(loop,
-                       join_steps_of(job),
-                       job.environment,
-                       resources.settings,
-                       [&](const RendezvousAnswer& known) {
-                         if (std::holds_alternative<RendezvousLost>(known)) {
-                           // The policy already counts this host as having
-                           // left.
-                           rendezvous->leave();
-                         }
-                         answer(known);
-                       });
   ProcessRunner workers({.loop = loop,
                          .consoles = consoles,
                          .logs = logs,
@@ -141,7 +113,6 @@ int supervise(const Job& job,
                         {directory.path(), resources.folder.path()},
                         {.events = events,
                          .rendezvous = *rendezvous,
-                         .join_steps = &join_steps,
                          .workers = workers,
                          .status = status});
   const StatusFile status_file(loop, resources.folder.path(), [&supervisor] {

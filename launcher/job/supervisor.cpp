@@ -21,13 +21,10 @@ namespace {
 Policy::Options policy_options(const Job& job) {
   return {.worker_count = job.worker_count,
           .max_restarts = job.options.max_restarts,
-          .restart_rules = job.options.restart_rules,
           .final_codes = job.options.final_codes,
           .grace_period = job.options.grace_period,
           .stop_signals = job.options.signals,
-          .time_limit = job.options.time_limit,
-          .on_preempt = job.options.on_preempt,
-          .stops_cleanly = job.options.stops_cleanly};
+          .on_preempt = job.options.on_preempt};
 }
 
 std::string seconds_text(std::chrono::milliseconds time) {
@@ -38,12 +35,6 @@ std::string seconds_text(std::chrono::milliseconds time) {
                                  std::chars_format::fixed)
                        .ptr;
   return std::string(text.begin(), end) + " s";
-}
-
-/// Returns whether the restart limit applies to the whole job, not to a time
-/// window.
-bool limits_all_restarts(const Job& job) {
-  return !job.options.restart_rules.window;
 }
 
 /// Returns the time until the last worker's exit.
@@ -88,7 +79,7 @@ JobStatus Supervisor::status() const {
 
 void Supervisor::handle(const Event& event) {
   const auto before = policy_.phase();
-  const Actions actions = policy_.on(event, seams_.events.now());
+  const Actions actions = policy_.on(event);
   narrate(event, before);
   perform(actions);
   if (const auto* exit = std::get_if<WorkerExited>(&event)) {
@@ -136,11 +127,8 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
     seams_.status.warn(note->text);
   }
   const auto* fired = std::get_if<TimerFired>(&event);
-  const bool is_up = fired != nullptr && alive > 0;
-  if (is_up && fired->timer == Timer::limit) {
-    seams_.status.warn("the time of --time-limit is up: stopping " + workers);
-  }
-  if (is_up && fired->timer == Timer::preempt && before == Phase::preempted) {
+  if (fired != nullptr && alive > 0 && fired->timer == Timer::preempt &&
+      before == Phase::preempted) {
     seams_.status.warn("the time of --on-preempt is up: stopping " + workers +
                        " with SIGTERM, and with SIGKILL after " +
                        seconds_text(job_.options.grace_period));
@@ -157,20 +145,10 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
 }
 
 void Supervisor::perform(const Join&) {
-  const auto join = [this] {
-    seams_.rendezvous.join({.worker_count = job_.worker_count});
-  };
-  if (seams_.join_steps == nullptr) {
-    join();
-  } else {
-    seams_.join_steps->run(join);
-  }
+  seams_.rendezvous.join({.worker_count = job_.worker_count});
 }
 
 void Supervisor::perform(const Leave&) {
-  if (seams_.join_steps != nullptr) {
-    seams_.join_steps->cancel();
-  }
   seams_.rendezvous.leave();
 }
 
@@ -181,10 +159,8 @@ void Supervisor::perform(const TellOutcome& action) {
 void Supervisor::perform(const StartWorkers& action) {
   if (action.world.restarts > world_.restarts) {
     seams_.status.warn("starting all workers again: restart " +
-                       std::to_string(action.world.restarts) +
-                       (limits_all_restarts(job_)
-                            ? " of " + std::to_string(job_.options.max_restarts)
-                            : ""));
+                       std::to_string(action.world.restarts) + " of " +
+                       std::to_string(job_.options.max_restarts));
   }
   world_ = action.world;
   ++attempts_;
@@ -244,10 +220,6 @@ void Supervisor::perform(const KillStrays&) {
 }
 
 void Supervisor::perform(const ArmTimer& action) {
-  if (action.timer == Timer::restart) {
-    seams_.status.warn("waiting " + seconds_text(action.delay) +
-                       " before the next start");
-  }
   seams_.events.arm(action.timer, action.delay);
 }
 
@@ -263,7 +235,7 @@ void Supervisor::perform(const WriteReport& action) {
       .cause = action.cause,
       .first = action.first,
       .restarts = world_.restarts,
-      .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
+      .max_restarts = job_.options.max_restarts,
       .is_final = is_final(action.cause, job_.options.final_codes),
       .success_code =
           policy_.was_preempted() ? job_.options.preempt_code.value_or(0) : 0,
@@ -281,7 +253,6 @@ void Supervisor::perform(const WriteReport& action) {
 }
 
 void Supervisor::perform(const DrainOutput&) {
-  seams_.rendezvous.end();
   seams_.status.drain();
 }
 

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/job/policy/policy.h"
 #include "launcher/job/report/report.h"
@@ -58,7 +57,6 @@ class Supervisor {
   struct Seams {
     EventSource& events;
     Rendezvous& rendezvous;
-    JoinSteps* join_steps = nullptr;  ///< runs before each join; nullptr: none
     WorkerRunner& workers;
     Status& status;
   };

@@ -11,8 +11,6 @@
 #include <utility>
 
 #include "ddp/base/child_process.h"
-#include "ddp/base/text/number.h"
-#include "ddp/base/text/record.h"
 #include "launcher/machine/descendants.h"
 #include "launcher/machine/process.h"
 
@@ -22,7 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kNoStatus = -1;
 constexpr milliseconds kTimeToDie{1'000};
 
 /// Hands complete lines to `on_line` as the text grows.
@@ -60,23 +57,10 @@ class StreamReader {
  private:
   void append(std::string_view piece) {
     std::string& text = stream_.text;
-    if (stream_.keeps_end) {
-      text += piece;
-      text.erase(0, text.size() - std::min(text.size(), stream_.most_bytes));
-      return;
-    }
     text += piece.substr(0, stream_.most_bytes - text.size());
-    if (!stream_.on_line) {
-      return;
-    }
-    for (size_t end; (end = text.find('\n', handed_on_)) != std::string::npos;
-         handed_on_ = end + 1) {
-      stream_.on_line(text.substr(handed_on_, end - handed_on_));
-    }
   }
 
   CapturedStream& stream_;
-  size_t handed_on_ = 0;  // bytes of the text
 };
 
 }  // namespace
@@ -120,6 +104,13 @@ std::optional<ExitStatus> capture_output(
   return status;
 }
 
+std::vector<std::string> found_in_path(std::vector<std::string> command) {
+  const std::initializer_list<std::string> shell{
+      "/bin/sh", "-c", "exec \"$@\"", "sh"};
+  command.insert(command.begin(), shell);
+  return command;
+}
+
 CommandEnd run_and_capture(const CaptureSpec& spec) {
   const Fd null(check(::open("/dev/null", O_RDWR | O_CLOEXEC), "/dev/null"));
   Pipe pipe = make_pipe();
@@ -127,15 +118,13 @@ CommandEnd run_and_capture(const CaptureSpec& spec) {
   const Execution execution(spec.argv.front(), spec.argv, inherited, {}, {});
   Process process(
       {.execution = &execution,
-       .settings = spec.settings,
        .stdin_fd = null.get(),
        .stdout_fd = pipe.write.get(),
        .stderr_fd = spec.with_stderr ? pipe.write.get() : null.get(),
        .error_fd = null.get()});
   pipe.write.reset();
   CapturedStream output{.pipe = std::move(pipe.read),
-                        .most_bytes = spec.most_bytes,
-                        .keeps_end = spec.keeps_end};
+                        .most_bytes = spec.most_bytes};
   CommandEnd end;
   end.status = capture_output(process.pid(), {&output}, spec.limit);
   process.signal_group(SIGKILL);
@@ -144,30 +133,6 @@ CommandEnd run_and_capture(const CaptureSpec& spec) {
     process.reap();
   }
   end.output = std::move(output.text);
-  return end;
-}
-
-std::string encode(const CommandEnd& end) {
-  const ExitStatus status = end.status.value_or(ExitStatus{kNoStatus, 0});
-  return ddp::detail::join_fields(
-      {std::to_string(status.code), std::to_string(status.signal), end.output});
-}
-
-std::optional<CommandEnd> decode_command_end(const std::string& text) {
-  const auto fields = ddp::detail::split_fields(text);
-  if (!fields || fields->size() != 3) {
-    return std::nullopt;
-  }
-  const auto code = ddp::detail::parse_number<int>(fields->at(0));
-  const auto signal = ddp::detail::parse_number<int>(fields->at(1));
-  if (!code || !signal) {
-    return std::nullopt;
-  }
-  CommandEnd end;
-  if (*code != kNoStatus) {
-    end.status = ExitStatus{*code, *signal};
-  }
-  end.output = fields->at(2);
   return end;
 }
 

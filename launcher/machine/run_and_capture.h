@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "launcher/base/environment.h"
 #include "launcher/base/exit_status.h"
 #include "launcher/base/fd.h"
-#include "launcher/machine/caller_settings.h"
 
 namespace launcher {
 
@@ -19,10 +17,6 @@ namespace launcher {
 struct CapturedStream {
   Fd pipe;  ///< its reading end
   size_t most_bytes = 1 << 20;
-  bool keeps_end = false;  ///< of a longer text, instead of its beginning
-  /// Called with each line as it comes, without its newline; may be empty.
-  /// Needs the beginning of the text.
-  std::function<void(const std::string& line)> on_line{};
   std::string text{};
 };
 
@@ -41,14 +35,14 @@ std::optional<ExitStatus> capture_output(
 struct CaptureSpec {
   std::vector<std::string> argv;  ///< argv[0] is a path with a slash
   const Environment& environment;
-  /// Settings of ddprun's caller, which the command gets back; null: the
-  /// command inherits ddprun's.
-  const CallerSettings* settings = nullptr;
   std::chrono::milliseconds limit;
   size_t most_bytes = 1 << 20;
-  bool keeps_end = false;    ///< of a longer output, instead of its beginning
   bool with_stderr = false;  ///< stdout and stderr as they come; else stdout
 };
+
+/// Arguments with which a shell looks a command up in PATH and becomes it. Exit
+/// code 127: it is not there.
+std::vector<std::string> found_in_path(std::vector<std::string> command);
 
 /// How a command ended.
 struct CommandEnd {
@@ -58,15 +52,9 @@ struct CommandEnd {
 
 /// Runs a command and waits for its end; after `limit` the command and its
 /// process group get SIGKILL. A command that survives this is left behind after
-/// a second. stdin is /dev/null. For a process that has nothing else to do: see
-/// BackgroundCall.
+/// a second. stdin is /dev/null. For a process that has nothing else to do.
 ///
 /// @throws std::system_error when no process can be made
 CommandEnd run_and_capture(const CaptureSpec& spec);
-
-/// `end` as text, as one process hands it to another.
-std::string encode(const CommandEnd& end);
-/// @returns std::nullopt for a text that `encode` does not make
-std::optional<CommandEnd> decode_command_end(const std::string& text);
 
 }  // namespace launcher

@@ -46,13 +46,6 @@ void LineServer::send(Id id, const std::string& lines) {
   }
 }
 
-std::string LineServer::address_here(Id id) const {
-  const auto client = clients_.find(id);
-  return client == clients_.end()
-             ? ""
-             : numeric_host(own_end(client->second.connection->socket()));
-}
-
 std::string LineServer::address_there(Id id) const {
   const auto client = clients_.find(id);
   return client == clients_.end()

@@ -61,10 +61,8 @@ class LineServer {
   /// Number of open connections.
   size_t count() const { return clients_.size(); }
 
-  /// Address of this end of a connection, without the port; empty: the client
-  /// has gone.
-  std::string address_here(Id id) const;
-  /// Address of the other end.
+  /// Address of the other end of a connection, without the port; empty: the
+  /// client has gone.
   std::string address_there(Id id) const;
 
   /// Sends the lines so far and ends the output. The other end closes, because

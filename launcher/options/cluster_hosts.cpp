@@ -105,7 +105,7 @@ std::string add_cluster_hosts(GivenHosts& said, const ClusterTask& task) {
   }
   require_one_task_a_host(task);
   const bool is_told = !task.master_addr.empty();
-  if (said.needs_master && !said.master_addr && !is_told) {
+  if (!said.master_addr && !is_told) {
     throw UsageError("--master-addr: expected the name of host 0, which " +
                      task.scheduler +
                      " does not tell, but got none; give it, " +
@@ -121,9 +121,8 @@ std::string add_cluster_hosts(GivenHosts& said, const ClusterTask& task) {
     said.run_id = task.job_id;
   }
   return task.scheduler + " says: host " + std::to_string(*said.host_rank) +
-         " of " + std::to_string(task.host_count) +
-         (said.needs_master ? ", rank 0 on " + *said.master_addr : "") + " (" +
-         kWayOut + ")";
+         " of " + std::to_string(task.host_count) + ", rank 0 on " +
+         *said.master_addr + " (" + kWayOut + ")";
 }
 
 }  // namespace launcher

@@ -15,8 +15,7 @@ struct GivenHosts {
   std::optional<int> host_rank;
   std::optional<std::string> master_addr;
   std::optional<int> master_port;
-  std::string run_id;        ///< empty: not given
-  bool needs_master = true;  ///< hosts meet at one of them
+  std::string run_id;  ///< empty: not given
 };
 
 /// Adds the values of a scheduler (Slurm, MPI, Kubernetes) that the user has

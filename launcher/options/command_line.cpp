@@ -121,8 +121,7 @@ struct CommandLine::Impl {
   void add_value(const OptionSpelling& spelling,
                  const std::string& type,
                  const std::string& help,
-                 const Setter& set,
-                 void (*refine)(CLI::Option&)) {
+                 const Setter& set) {
     const auto checked = [name = spelling.name, set](const std::string& text) {
       try {
         set(text);
@@ -139,8 +138,8 @@ struct CommandLine::Impl {
     add(spelling, checked, [=, title = group](CLI::App& app) {
       CLI::Option* option =
           app.add_option_function<std::string>(spellings(spelling), take, help);
-      option->type_name(type)->group(title);
-      refine(*option);
+      option->type_name(type)->group(title)->multi_option_policy(
+          CLI::MultiOptionPolicy::TakeLast);
       return option;
     });
   }
@@ -212,21 +211,7 @@ void CommandLine::value(const std::string& name,
                         const std::string& help,
                         const Setter& set,
                         const std::string& short_name) {
-  impl_->add_value(
-      {name, short_name, true}, type, help, set, [](CLI::Option& option) {
-        option.multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-      });
-}
-
-void CommandLine::values(const std::string& name,
-                         const std::string& type,
-                         const std::string& help,
-                         const Setter& add) {
-  impl_->add_value({name, "", true}, type, help, add, [](CLI::Option& option) {
-    option.multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->trigger_on_parse()
-        ->allow_extra_args(false);
-  });
+  impl_->add_value({name, short_name, true}, type, help, set);
 }
 
 void CommandLine::toggle(const std::string& name,

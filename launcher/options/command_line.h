@@ -43,12 +43,6 @@ class CommandLine {
              const Setter& set,
              const std::string& short_name = "");
 
-  /// Adds an option that may be repeated: `add` receives each value.
-  void values(const std::string& name,
-              const std::string& type,
-              const std::string& help,
-              const Setter& add);
-
   /// Adds an option without a value; `set` is called if it is on. Its variable
   /// is an integer, as in torchrun: 0 is off.
   void toggle(const std::string& name,

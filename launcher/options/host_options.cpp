@@ -4,7 +4,6 @@
 
 #include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
-#include "launcher/options/etcd_options.h"
 #include "launcher/options/rendezvous_values.h"
 #include "launcher/options/setters.h"
 
@@ -15,6 +14,21 @@ constexpr int kDefaultPort = 29500;
 constexpr std::chrono::milliseconds kLeastKeepAlive{10};
 constexpr std::chrono::milliseconds kMostKeepAlive{std::chrono::hours(24)};
 constexpr int kDefaultMeetingPort = 29400;  // torchrun's for c10d
+
+void check_backend(const std::string& backend) {
+  const std::vector<std::string>& known = backend_names();
+  if (backend.empty() ||
+      std::find(known.begin(), known.end(), backend) != known.end()) {
+    return;
+  }
+  const bool is_etcd = backend == "etcd" || backend == "etcd-v2";
+  throw UsageError("--rdzv-backend: expected one of " + one_of(known) +
+                   ", but got \"" + backend + "\"" +
+                   (is_etcd ? "; give --rdzv-backend=c10d, with which the "
+                              "hosts meet at one of them (--rdzv-endpoint="
+                              "HOST:PORT) and need no etcd"
+                            : ""));
+}
 
 /// Port of the coordinator of static hosts: far from the ports of the store,
 /// which users count up by hand.
@@ -36,7 +50,7 @@ void HostOptions::bind(CommandLine& line) {
   line.value("nnodes",
              "N|MIN:MAX",
              "Hosts of the job, each with its own ddprun; a range with c10d "
-             "and etcd only [1, or as many as srun or mpirun started]",
+             "only [1, or as many as srun or mpirun started]",
              into(hosts_, parse_host_range));
   line.value("node-rank",
              "N",
@@ -54,17 +68,15 @@ void HostOptions::bind(CommandLine& line) {
       "rdzv-endpoint",
       "HOST[:PORT]",
       "The same as --master-addr and --master-port; with c10d and several "
-      "hosts the host where they meet, and a port of it [29400]; with etcd "
-      "where that is [2379], or its members, separated by commas",
+      "hosts the host where they meet, and a port of it [29400]",
       [this](const std::string& text) {
-        endpoints_ =
-            text.empty() ? std::vector<Endpoint>{} : parse_endpoints(text);
+        endpoint_ =
+            text.empty() ? std::nullopt : std::optional(parse_endpoint(text));
       });
   line.value("rdzv-backend",
              one_of(backend_names()),
              "static: the user gives each host its rank; c10d: they agree on "
-             "their ranks and on restarts; etcd, etcd-v2: so, too, and go on "
-             "when any host is lost [static]",
+             "their ranks and on restarts [static]",
              into(backend_, as_text));
   line.value("rdzv-id",
              "ID",
@@ -78,31 +90,17 @@ void HostOptions::bind(CommandLine& line) {
 }
 
 void HostOptions::bind_coordinated(CommandLine& line) {
-  line.value("start-when",
-             "N|all",
-             "With c10d and etcd: hosts that the first start waits for, until "
-             "last_call_timeout has passed [all of MAX]",
-             [this](const std::string& text) {
-               start_hosts_ = text == "all"
-                                  ? std::nullopt
-                                  : std::optional(parse_integer(
-                                        text, 1, ddp::detail::kMostRanks));
-             });
-  line.value(
-      "local-addr",
-      "HOST",
-      "With c10d and etcd: address of this host for the others [that of its "
-      "connection to --rdzv-endpoint]",
-      into(local_address_, parse_host));
+  line.value("local-addr",
+             "HOST",
+             "With c10d: address of this host for the others [that of its "
+             "connection to --rdzv-endpoint]",
+             into(local_address_, parse_host));
   line.value(
       "rdzv-conf",
       "K=V,...",
       "With several hosts: join_timeout [600], keep_alive_interval [5], "
-      "keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; with c10d and "
-      "etcd last_call_timeout [30]; "
-      "with c10d is_host; with etcd protocol [http], ca_cert, ssl_cert, "
-      "ssl_cert_key, etcd_prefix [/ddprun], lease_timeout [long enough for "
-      "--grace-period]; else meeting_port [100 above "
+      "keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; with c10d "
+      "last_call_timeout [30] and is_host; else meeting_port [100 above "
       "--master-port; 0: hosts do not meet]",
       [this](const std::string& text) { read_settings(parse_settings(text)); });
 }
@@ -145,8 +143,7 @@ void HostOptions::resolve(LaunchOptions& options,
 RendezvousConfig HostOptions::config_of(const HostRange& hosts,
                                         const GivenHosts& given) const {
   if (has_dynamic_ranks(hosts)) {
-    return is_etcd(backend_) ? RendezvousConfig(etcd_config(hosts, given))
-                             : RendezvousConfig(c10d_config(hosts, given));
+    return c10d_config(hosts, given);
   }
   if (hosts.most > 1 && meeting_port_ != 0) {
     return static_config(master(given), given);
@@ -163,11 +160,10 @@ GivenHosts HostOptions::given_hosts() const {
   if (hosts_) {
     given.host_count = hosts_->most;
   }
-  given.needs_master = !is_etcd(backend_);
-  if (!endpoints_.empty() && given.needs_master) {
-    given.master_addr = endpoints_.front().host;
-    if (endpoints_.front().port != 0) {
-      given.master_port = endpoints_.front().port;
+  if (endpoint_) {
+    given.master_addr = endpoint_->host;
+    if (endpoint_->port != 0) {
+      given.master_port = endpoint_->port;
     }
   }
   return given;
@@ -175,8 +171,7 @@ GivenHosts HostOptions::given_hosts() const {
 
 /// Whether the coordinator assigns the ranks.
 bool HostOptions::has_dynamic_ranks(const HostRange& hosts) const {
-  return !standalone_ && (backend_ == "c10d" || is_etcd(backend_)) &&
-         hosts.most > 1;
+  return !standalone_ && backend_ == "c10d" && hosts.most > 1;
 }
 
 void HostOptions::check(const HostRange& hosts, const GivenHosts& given) const {
@@ -190,29 +185,14 @@ void HostOptions::check(const HostRange& hosts, const GivenHosts& given) const {
     throw UsageError("--standalone: expected one host, but got --nnodes " +
                      most + "; leave one of the two out");
   }
-  if (!standalone_ && !backend_.empty() &&
-      std::count(backend_names().begin(), backend_names().end(), backend_) ==
-          0) {
-    throw UsageError("--rdzv-backend: expected one of " +
-                     one_of(backend_names()) + ", but got \"" + backend_ +
-                     "\"");
-  }
-  if (!standalone_ && endpoints_.size() > 1 && !is_etcd(backend_)) {
-    throw UsageError(
-        "--rdzv-endpoint: expected one HOST[:PORT], or with "
-        "--rdzv-backend=etcd several, but got " +
-        std::to_string(endpoints_.size()));
+  if (!standalone_) {
+    check_backend(backend_);
   }
   if (hosts.least != hosts.most && !has_dynamic_ranks(hosts)) {
     throw UsageError(
         "--nnodes: expected a fixed number of static hosts, but "
         "got " +
         range + "; give --rdzv-backend=c10d and --rdzv-endpoint");
-  }
-  if (start_hosts_ &&
-      (*start_hosts_ < hosts.least || *start_hosts_ > hosts.most)) {
-    throw UsageError("--start-when: expected all or a number in --nnodes " +
-                     range + ", but got " + std::to_string(*start_hosts_));
   }
 }
 
@@ -221,7 +201,6 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
   CoordinatedConfig config;
   config.terms.least_hosts = hosts.least;
   config.terms.most_hosts = hosts.most;
-  config.start_hosts = start_hosts_.value_or(hosts.most);
   config.wanted_rank = given.host_rank;
   config.local_address = local_address_;
   config.timeouts = timeouts_;
@@ -240,7 +219,6 @@ StaticConfig HostOptions::static_config(const Endpoint& master,
   }
   StaticConfig config{common_config({count, count}, given), {}, master};
   config.terms.ranks_are_fixed = true;
-  config.start_hosts = count;
   config.local_address.clear();
   config.wanted_rank = given.host_rank.value_or(0);
   config.coordinator = {
@@ -257,37 +235,20 @@ C10dConfig HostOptions::c10d_config(const HostRange& hosts,
   // The first host of a scheduler serves as well as a host that the user names;
   // --master-addr is for static hosts and does not count.
   const bool is_told = !said_.master_addr && given.master_addr;
-  if (endpoints_.empty() && !is_told) {
+  if (!endpoint_ && !is_told) {
     throw UsageError(
         "--rdzv-endpoint: expected the host where the others meet, but got "
         "none; give the same HOST:PORT on every host");
   }
   C10dConfig config{common_config(hosts, given), {}};
   Endpoint& endpoint = config.coordinator.endpoint;
-  endpoint = endpoints_.empty() ? Endpoint{given.master_addr.value_or(""),
-                                           given.master_port.value_or(0)}
-                                : endpoints_.front();
+  endpoint = endpoint_.value_or(
+      Endpoint{given.master_addr.value_or(""), given.master_port.value_or(0)});
   if (endpoint.port == 0) {
     endpoint.port = kDefaultMeetingPort;
   }
   config.coordinator.is_here = is_host_;
   return config;
-}
-
-EtcdConfig HostOptions::etcd_config(const HostRange& hosts,
-                                    const GivenHosts& given) const {
-  if (endpoints_.empty()) {
-    throw UsageError(
-        "--rdzv-endpoint: expected the HOST:PORT of etcd, but got none; give "
-        "the same on every host");
-  }
-  // One etcd serves many jobs, so each job needs a name there.
-  if (given.run_id.empty()) {
-    throw UsageError(
-        "--rdzv-id: expected a name that no other job at this etcd has, but "
-        "got none; give the same on every host of the job");
-  }
-  return {common_config(hosts, given), etcd_settings(settings_, endpoints_)};
 }
 
 Endpoint HostOptions::master(const GivenHosts& given) const {

@@ -45,14 +45,12 @@ class HostOptions {
   StaticConfig static_config(const Endpoint& master,
                              const GivenHosts& given) const;
   C10dConfig c10d_config(const HostRange& hosts, const GivenHosts& given) const;
-  EtcdConfig etcd_config(const HostRange& hosts, const GivenHosts& given) const;
 
   GivenHosts said_;  // options but --nnodes, which is hosts_
   std::optional<HostRange> hosts_;
-  std::vector<Endpoint> endpoints_;
+  std::optional<Endpoint> endpoint_;
   std::string backend_;
   std::string local_address_;
-  std::optional<int> start_hosts_;
   std::optional<bool> is_host_;
   std::optional<int> meeting_port_;  // 0: static hosts have no coordinator
   RendezvousTimeouts timeouts_;

@@ -42,14 +42,6 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       "nodes: node, socket, exclusive (cores that no other worker has), "
       "core-complex (those that share a cache) [all]",
       into(options.numa_binding, parse_binding));
-  line.values("env-rank",
-              "NAME=VALUE",
-              "Sets NAME for each worker; {rank}, {local_rank}, {host_rank}, "
-              "{world_size} and {restart} in VALUE are its numbers (can be "
-              "given several times)",
-              [&options](const std::string& text) {
-                options.rank_variables.push_back(parse_rank_variable(text));
-              });
   line.value("role",
              "NAME",
              "ROLE_NAME of the workers [default]",
@@ -63,38 +55,11 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "Starts all workers again, on all hosts, up to N times when one "
              "fails [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
-  line.value("restart-delay",
-             "SECONDS[:MOST]",
-             "Time before the first restart; each that follows waits twice as "
-             "long, at most MOST [0; MOST: 300]",
-             [&options](const std::string& text) {
-               const RestartDelays delays = parse_restart_delays(text);
-               options.restart_rules.first_delay = delays.first;
-               options.restart_rules.longest_delay = delays.longest;
-             });
-  line.value(
-      "restart-window",
-      "SECONDS",
-      "--max-restarts and --restart-delay count only the restarts of "
-      "this last time [all]",
-      [&options](const std::string& text) {
-        options.restart_rules.window =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
   line.value("final-codes",
              "CODE,...",
              "Exit codes of a worker that no restart follows; ddprun then ends "
              "with that code, which can tell a batch system not to requeue",
              into(options.final_codes, parse_exit_codes));
-  line.value(
-      "time-limit",
-      "SECONDS",
-      "The job is stopped, with grace, when it has run for so long; "
-      "ddprun then ends with 124",
-      [&options](const std::string& text) {
-        options.time_limit =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
   line.value(
       "hang-timeout",
       "SECONDS",
@@ -118,25 +83,6 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "Exit code if all workers have ended with 0 after the signal of "
              "--on-preempt, so that a script can start the job again [0]",
              into(options.preempt_code, parse_exit_code));
-  line.value(
-      "health-check",
-      "COMMAND",
-      "Runs `sh -c COMMAND` on each host before it takes part, and again "
-      "before a restart; where it fails or takes too long the host does "
-      "not take part, and what it wrote is shown",
-      into(options.health_check.command, as_text));
-  line.value(
-      "health-check-timeout",
-      "SECONDS",
-      "Most time of --health-check [60]",
-      [&options](const std::string& text) {
-        options.health_check.limit =
-            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
-      });
-  line.toggle("clean-stop",
-              "After a stop signal ddprun ends with 0 if all workers did, in "
-              "time; else with 128 + the signal, as without this",
-              [&options] { options.stops_cleanly = true; });
   line.value("grace-period",
              "SECONDS",
              "Time to end after SIGTERM (or the signal passed on) before "
@@ -175,35 +121,11 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.toggle("use-env", "LOCAL_RANK says the rank, as it always does", [] {});
 }
 
-/// --strict and the handling of unknown names: torchrun silently accepts
-/// misspelt ones.
-struct Strictness {
-  bool is_strict = false;
-
-  void bind(CommandLine& line) {
-    line.group("Other");
-    line.toggle("strict",
-                "Variables PET_... and keys of --rdzv-conf that nobody knows "
-                "are errors, not warnings",
-                [this] { is_strict = true; });
-  }
-
-  void judge(const std::vector<std::string>& unknown,
-             LaunchOptions& options) const {
-    if (is_strict && !unknown.empty()) {
-      throw UsageError(unknown.front());
-    }
-    options.warnings.insert(
-        options.warnings.end(), unknown.begin(), unknown.end());
-  }
-};
-
 /// A command line and the objects that receive its values.
 struct BoundLine {
   LaunchOptions options;
   HostOptions hosts;
   ProgramOptions program;
-  Strictness strictness;
   QueryFlags question;
   CommandLine line;
 
@@ -215,7 +137,7 @@ struct BoundLine {
     bind_output(line, options);
     hosts.bind(line);
     bind_torchrun_only(line, options);
-    strictness.bind(line);
+    line.group("Other");
     line.toggle("dry-run",
                 "Prints each worker's environment and command, starts nothing",
                 [this] { options.dry_run = true; });
@@ -237,7 +159,7 @@ std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
 parse_options(std::vector<std::string> arguments,
               const Environment& environment) {
   BoundLine bound;
-  auto& [options, hosts, program, strictness, question, line] = bound;
+  auto& [options, hosts, program, question, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
@@ -257,8 +179,12 @@ parse_options(std::vector<std::string> arguments,
         "--preempt-code: expected --on-preempt, with the signal after which "
         "this code is used, but got none");
   }
-  strictness.judge(line.unknown_variables(environment), options);
-  strictness.judge(hosts.unknown_settings(), options);
+  // torchrun silently accepts misspelt names.
+  for (const auto& unknown :
+       {line.unknown_variables(environment), hosts.unknown_settings()}) {
+    options.warnings.insert(
+        options.warnings.end(), unknown.begin(), unknown.end());
+  }
   hosts.resolve(options, environment);
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);

@@ -9,10 +9,8 @@
 #include "launcher/base/environment.h"
 #include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
-#include "launcher/options/health_check.h"
 #include "launcher/options/preemption.h"
 #include "launcher/options/rendezvous_config.h"
-#include "launcher/options/restart_budget.h"
 #include "launcher/options/status_options.h"
 #include "launcher/options/values.h"
 
@@ -34,22 +32,16 @@ struct LaunchOptions {
   std::optional<std::vector<std::string>> gpus;
   std::optional<Binding> numa_binding;
   int max_restarts = 0;
-  RestartRules restart_rules;
   std::vector<int> final_codes;  ///< exit codes without a restart
-  std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
   std::optional<int> preempt_code;
-  HealthCheck health_check;    ///< empty command: no check
-  bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
   std::string run_id;        ///< empty: a generated id
   std::string cluster_note;  ///< values that a scheduler gave
   std::string log_dir;
-  std::optional<mode_t> log_mode;          ///< of log files; none: by umask
-  std::optional<std::string> line_prefix;  ///< a NameTemplate
-  std::string report_json;                 ///< path of a file; empty: none
+  std::string report_json;  ///< path of a file; empty: none
   Output output = Output::automatic;
   std::optional<int> stdin_rank = 0;  ///< local rank; nothing: none
   StreamMap redirects;
@@ -58,7 +50,6 @@ struct LaunchOptions {
   std::vector<std::string> err_filters;         ///< --duplicate-stderr-filters
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
   std::vector<int> signals;
-  std::vector<RankVariable> rank_variables;
   bool virtual_local_rank = false;  ///< each worker sees one GPU, as number 0
   ProgramKind program_kind = ProgramKind::by_name;
   bool logs_events = false;  ///< --event-log-handler=console
@@ -75,8 +66,7 @@ struct DoctorOptions {
 
 /// Parses a command line. The value of an absent option comes from the
 /// environment variable PET_<NAME> (as with torchrun), for hosts else from the
-/// scheduler, else it is the default. Each other variable PET_... is a warning,
-/// or with --strict an error.
+/// scheduler, else it is the default. Each other variable PET_... is a warning.
 ///
 /// @param arguments  without ddprun's name
 /// @param environment  with the PET_ variables and the scheduler's

@@ -30,11 +30,6 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
              "{stdout.log,stderr.log,error.json}, readable as umask says",
              into(options.log_dir, as_text));
-  line.value("log-mode",
-             "MODE",
-             "Rights of the logs, such as 0640, whatever umask says; folders "
-             "can be entered by who reads the logs",
-             into(options.log_mode, parse_file_mode));
   line.value("redirects",
              "MAP",
              "Streams that go to files instead of here: 0 none, 1 stdout, 2 "
@@ -63,12 +58,6 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "TEXT,...",
              "The same for stderr and filtered_stderr.log",
              into(options.err_filters, parse_texts));
-  line.value("line-prefix",
-             "TEMPLATE",
-             "What stands before each line shown here, with ${rank}, "
-             "${local_rank}, ${role_name}, ${host} and ${time} filled in "
-             "[TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else \"[${rank}] \"]",
-             into(options.line_prefix, as_text));
   line.value("report-json",
              "FILE",
              "Writes how each attempt and each worker ended to FILE, for "

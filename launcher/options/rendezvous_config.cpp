@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/net/endpoint.h"
 
 namespace launcher {
 namespace {
@@ -28,8 +27,7 @@ std::string backend_name(const RendezvousConfig& config) {
   return std::visit(
       Overloaded{[](const UncoordinatedConfig&) { return "static"; },
                  [](const StaticConfig&) { return "static"; },
-                 [](const C10dConfig&) { return "c10d"; },
-                 [](const EtcdConfig&) { return "etcd"; }},
+                 [](const C10dConfig&) { return "c10d"; }},
       config);
 }
 
@@ -47,8 +45,7 @@ const CoordinatorEndpoint* coordinator_endpoint(
   return std::visit(
       Overloaded{[](const UncoordinatedConfig&) -> Found { return nullptr; },
                  [](const StaticConfig& known) { return &known.coordinator; },
-                 [](const C10dConfig& known) { return &known.coordinator; },
-                 [](const EtcdConfig&) -> Found { return nullptr; }},
+                 [](const C10dConfig& known) { return &known.coordinator; }},
       config);
 }
 
@@ -57,8 +54,7 @@ const Endpoint* given_store(const RendezvousConfig& config) {
   return std::visit(
       Overloaded{[](const UncoordinatedConfig& known) { return &known.master; },
                  [](const StaticConfig& known) { return &known.store; },
-                 [](const C10dConfig&) -> Found { return nullptr; },
-                 [](const EtcdConfig&) -> Found { return nullptr; }},
+                 [](const C10dConfig&) -> Found { return nullptr; }},
       config);
 }
 
@@ -83,29 +79,8 @@ std::optional<int> host_rank(const RendezvousConfig& config) {
 }
 
 bool may_coordinate(const RendezvousConfig& config) {
-  return std::visit(
-      Overloaded{[](const UncoordinatedConfig&) { return false; },
-                 [](const StaticConfig& known) {
-                   return known.coordinator.is_here.value_or(true);
-                 },
-                 [](const C10dConfig& known) {
-                   return known.coordinator.is_here.value_or(true);
-                 },
-                 [](const EtcdConfig&) { return true; }},
-      config);
-}
-
-std::string place_text(const RendezvousConfig& config) {
-  return std::visit(
-      Overloaded{[](const UncoordinatedConfig&) { return std::string(); },
-                 [](const StaticConfig& known) {
-                   return text_of(known.coordinator.endpoint);
-                 },
-                 [](const C10dConfig& known) {
-                   return text_of(known.coordinator.endpoint);
-                 },
-                 [](const EtcdConfig& known) { return etcd_name(known.etcd); }},
-      config);
+  const CoordinatorEndpoint* known = coordinator_endpoint(config);
+  return known != nullptr && known->is_here.value_or(true);
 }
 
 }  // namespace launcher

@@ -6,8 +6,6 @@
 #include <string>
 #include <variant>
 
-#include "launcher/options/etcd_options.h"
-#include "launcher/options/restart_budget.h"
 #include "launcher/options/values.h"
 
 // The kinds of rendezvous, with the options of each. HostOptions chooses the
@@ -49,11 +47,7 @@ struct JobTerms {
   int least_hosts = 1;
   int most_hosts = 1;
   int max_restarts = 0;
-  RestartRules restart_rules{};
   bool ranks_are_fixed = false;  ///< every host has the rank that it wants
-  /// With etcd: longest time from the end of a group, or the loss of its
-  /// coordinator, to the end of its workers. See ending_time().
-  std::chrono::milliseconds ending{0};
 };
 
 /// Hosts without a coordinator: a single host, or static hosts with --rdzv-conf
@@ -68,7 +62,6 @@ struct UncoordinatedConfig {
 /// Options of every kind of rendezvous with a coordinator.
 struct CoordinatedConfig {
   JobTerms terms;
-  int start_hosts = 1;  ///< number of hosts that the first world waits for
   std::optional<int> wanted_rank;  ///< rank of this host among the hosts
   /// --local-addr; empty: the address of the connection to the coordinator.
   std::string local_address;
@@ -102,14 +95,8 @@ struct C10dConfig : CoordinatedConfig {
   CoordinatorEndpoint coordinator;
 };
 
-/// --rdzv-backend=etcd: as c10d, with a coordinator on any host. The hosts find
-/// it through etcd.
-struct EtcdConfig : CoordinatedConfig {
-  EtcdSettings etcd;
-};
-
 using RendezvousConfig =
-    std::variant<UncoordinatedConfig, StaticConfig, C10dConfig, EtcdConfig>;
+    std::variant<UncoordinatedConfig, StaticConfig, C10dConfig>;
 
 /// Value of --rdzv-backend: "c10d".
 std::string backend_name(const RendezvousConfig& config);
@@ -132,31 +119,5 @@ std::optional<int> host_rank(const RendezvousConfig& config);
 
 /// Whether this host may have the job's coordinator.
 bool may_coordinate(const RendezvousConfig& config);
-
-/// Name of the place where the hosts find their coordinator: "host:29400",
-/// "etcd at host:2379".
-std::string place_text(const RendezvousConfig& config);
-
-/// Longest time that the end of a group takes: its hosts find the coordinator
-/// silent, their workers stop, and one keep-alive message is late.
-///
-/// @param stop_time  longest time that workers take to stop: --grace-period
-inline std::chrono::milliseconds ending_time(
-    const RendezvousTimeouts& timeouts, std::chrono::milliseconds stop_time) {
-  return stop_time + timeouts.silence() + timeouts.keep_alive;
-}
-
-/// Shortest time of a coordinator's lease: renewals may be late by two
-/// keep-alive intervals before the group has to end.
-inline std::chrono::milliseconds least_lease_time(
-    const CoordinatedConfig& config) {
-  return config.terms.ending + 2 * config.timeouts.keep_alive;
-}
-
-/// Time of a coordinator's lease in etcd.
-inline std::chrono::milliseconds lease_time(const EtcdConfig& config) {
-  return config.etcd.lease.value_or(least_lease_time(config) +
-                                    config.timeouts.silence());
-}
 
 }  // namespace launcher

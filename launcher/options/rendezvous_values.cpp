@@ -12,15 +12,15 @@
 namespace launcher {
 namespace {
 
-enum class SettingKind { port, number, seconds, truth, store, protocol, text };
+enum class SettingKind { port, number, seconds, truth, store, text };
 
 struct Setting {
   const char* key;
   SettingKind kind;
 };
 
-/// Keys of ddprun, and keys that torchrun 2.11's rendezvous backends read.
-constexpr std::array<Setting, 23> kSettings{{
+/// Keys of ddprun, and keys that torchrun 2.11's backends static and c10d read.
+constexpr std::array<Setting, 14> kSettings{{
     {"token_file", SettingKind::text},
     {"meeting_port", SettingKind::port},
     {"timeout", SettingKind::number},
@@ -33,15 +33,6 @@ constexpr std::array<Setting, 23> kSettings{{
     {"keep_alive_max_attempt", SettingKind::number},
     {"is_host", SettingKind::truth},
     {"store_type", SettingKind::store},
-    {"protocol", SettingKind::protocol},
-    {"ssl_cert", SettingKind::text},
-    {"ssl_cert_key", SettingKind::text},
-    {"ca_cert", SettingKind::text},
-    {"cert", SettingKind::text},
-    {"key", SettingKind::text},
-    {"cacert", SettingKind::text},
-    {"etcd_prefix", SettingKind::text},
-    {"lease_timeout", SettingKind::seconds},
     {"rank", SettingKind::text},
     {"local_addr", SettingKind::text},
 }};
@@ -86,9 +77,6 @@ void check_setting(SettingKind kind, const std::string& value) {
     case SettingKind::store:
       parse_choice(lower(value), {"tcp", "file"});
       break;
-    case SettingKind::protocol:
-      parse_choice(lower(value), {"http", "https"});
-      break;
     case SettingKind::text:
       break;
   }
@@ -105,8 +93,7 @@ std::vector<std::string> known_keys() {
 }  // namespace
 
 const std::vector<std::string>& backend_names() {
-  static const std::vector<std::string> names{
-      "static", "c10d", "etcd", "etcd-v2"};
+  static const std::vector<std::string> names{"static", "c10d"};
   return names;
 }
 

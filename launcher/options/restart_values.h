@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <string_view>
 #include <vector>
 
@@ -10,15 +9,6 @@
 // throws std::invalid_argument with "expected ..., but got ...".
 namespace launcher {
 
-/// Delay before the first restart, and longest delay before any.
-struct RestartDelays {
-  std::chrono::milliseconds first{0};
-  std::chrono::milliseconds longest{0};
-};
-
-/// Parses --restart-delay: "2" or "2:60", seconds before the first restart and
-/// the maximum.
-RestartDelays parse_restart_delays(std::string_view text);
 /// Parses exit codes from 1 to 255, separated by commas.
 std::vector<int> parse_exit_codes(std::string_view text);
 /// Parses --preempt-code: 1 to 255.

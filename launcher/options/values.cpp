@@ -135,18 +135,10 @@ Endpoint parse_endpoint(std::string_view text) {
   }
   const auto number = parse_number<int>(port);
   if (host.empty() || !number || *number < 0 || *number > kMaxPort ||
-      host.find_first_of(" \t/[]") != std::string_view::npos) {
+      host.find_first_of(" \t/[],") != std::string_view::npos) {
     fail(expected, text);
   }
   return {std::string(host), *number};
-}
-
-std::vector<Endpoint> parse_endpoints(std::string_view text) {
-  std::vector<Endpoint> endpoints;
-  for (const auto item : split(text, ',')) {
-    endpoints.push_back(parse_endpoint(item));
-  }
-  return endpoints;
 }
 
 StreamMap parse_stream_map(std::string_view text) {
@@ -268,28 +260,6 @@ std::vector<int> parse_signals(std::string_view text) {
     signals.push_back(number);
   }
   return signals;
-}
-
-mode_t parse_file_mode(std::string_view text) {
-  constexpr mode_t kReadWrite = 0666;
-  constexpr mode_t kOwners = 0600;
-  const auto mode = parse_number<mode_t>(text, 8);
-  if (!mode || (*mode & ~kReadWrite) != 0 || (*mode & kOwners) != kOwners) {
-    fail(
-        "octal rights of a file that its owner can read and write, such as "
-        "0640",
-        text);
-  }
-  return *mode;
-}
-
-RankVariable parse_rank_variable(std::string_view text) {
-  const size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
-    fail("NAME=value, in which {rank} stands for the rank", text);
-  }
-  return {std::string(text.substr(0, equals)),
-          std::string(text.substr(equals + 1))};
 }
 
 }  // namespace launcher

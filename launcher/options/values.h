@@ -58,14 +58,6 @@ class StreamMap {
   std::map<int, StreamSet> by_rank_;
 };
 
-/// An environment variable whose value depends on the rank. In the pattern,
-/// `{rank}`, `{local_rank}`, `{host_rank}`, `{world_size}` and `{restart}`
-/// (number of restarts of the job so far) stand for the numbers.
-struct RankVariable {
-  std::string name;
-  std::string pattern;
-};
-
 /// Parses a decimal integer in [least, most].
 int parse_integer(std::string_view text, int least, int most);
 /// Parses a switch from the environment: an integer in Python's syntax, 0 is
@@ -77,8 +69,6 @@ WorkerCount parse_worker_count(std::string_view text);
 HostRange parse_host_range(std::string_view text);
 /// Parses "host", "host:port", "[::1]:port" or "::1"; port 0 if absent.
 Endpoint parse_endpoint(std::string_view text);
-/// Parses one or several endpoints, separated by commas.
-std::vector<Endpoint> parse_endpoints(std::string_view text);
 /// Parses "0" none, "1" stdout, "2" stderr, "3" both; or a map "0:3,12:1", in
 /// which ranks that are not named have none.
 StreamMap parse_stream_map(std::string_view text);
@@ -103,10 +93,5 @@ const std::vector<std::string>& output_names();
 Output parse_output(std::string_view text);
 /// Parses names of signals that can be handled: "SIGTERM,SIGINT".
 std::vector<int> parse_signals(std::string_view text);
-/// Parses octal permissions of a file that its owner may read and write:
-/// "0640".
-mode_t parse_file_mode(std::string_view text);
-/// Parses "NAME=pattern".
-RankVariable parse_rank_variable(std::string_view text);
 
 }  // namespace launcher

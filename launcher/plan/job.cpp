@@ -92,29 +92,12 @@ void warn_of_few_cpus(Job& job, const HostInfo& host) {
   }
 }
 
-/// A group of processes must be able to end within its coordinator's lease.
-void require_lease(const EtcdConfig& config) {
-  const auto seconds = [](std::chrono::milliseconds time) {
-    return std::to_string(
-        std::chrono::ceil<std::chrono::seconds>(time).count());
-  };
-  const auto least = least_lease_time(config);
-  if (lease_time(config) < least) {
-    throw UsageError(
-        "--rdzv-conf: expected lease_timeout of at least " + seconds(least) +
-        " s, for --grace-period and the time of a silent host, but got " +
-        seconds(lease_time(config)) +
-        " s; give a longer one, or a shorter --grace-period");
-  }
-}
-
-/// @param place  where a host can take part in the job
 void warn_of_open_job(Job& job,
                       const CoordinatedConfig& config,
-                      const std::string& place) {
+                      const Endpoint& endpoint) {
   if (config.token.empty()) {
     job.warnings.push_back(
-        "anyone who reaches " + place +
+        "anyone who reaches " + text_of(endpoint) +
         " can take part in this job; set DDPRUN_TOKEN to the same secret on "
         "all hosts, or name a file that holds it (--rdzv-conf "
         "token_file=FILE)");
@@ -123,24 +106,12 @@ void warn_of_open_job(Job& job,
 
 void complete_kind(Job& job, StaticConfig& config) {
   if (config.wanted_rank == 0) {
-    warn_of_open_job(job, config, text_of(config.coordinator.endpoint));
+    warn_of_open_job(job, config, config.coordinator.endpoint);
   }
 }
 
 void complete_kind(Job& job, C10dConfig& config) {
-  warn_of_open_job(job, config, text_of(config.coordinator.endpoint));
-}
-
-void complete_kind(Job& job, EtcdConfig& config) {
-  const auto variable = [&](const char* name) {
-    const std::string* text = find_variable(job.environment, name);
-    return text != nullptr ? *text : "";
-  };
-  config.etcd.user = variable("DDPRUN_ETCD_USER");
-  config.etcd.password = variable("DDPRUN_ETCD_PASSWORD");
-  config.terms.ending = ending_time(config.timeouts, job.options.grace_period);
-  require_lease(config);
-  warn_of_open_job(job, config, "the hosts");
+  warn_of_open_job(job, config, config.coordinator.endpoint);
 }
 
 /// Fills the parts of the rendezvous that other options and the environment
@@ -152,7 +123,6 @@ void complete_rendezvous(Job& job) {
   }
   common->terms.run_id = job.run_id;
   common->terms.max_restarts = job.options.max_restarts;
-  common->terms.restart_rules = job.options.restart_rules;
   common->role = job.options.role;
   common->token = job_token(common->token_file, job.environment);
   std::visit(Overloaded{[](UncoordinatedConfig&) {},
@@ -160,14 +130,11 @@ void complete_rendezvous(Job& job) {
              job.options.rendezvous);
 }
 
-/// Secrets are for ddprun only: a worker's environment may be copied to
+/// The secret is for ddprun only: a worker's environment may be copied to
 /// experiment records and crash dumps.
-void withhold_secrets(Job& job) {
-  for (const char* name :
-       {"DDPRUN_TOKEN", "DDPRUN_ETCD_USER", "DDPRUN_ETCD_PASSWORD"}) {
-    if (job.environment.erase(name) > 0) {
-      job.withheld.emplace_back(name);
-    }
+void withhold_token(Job& job) {
+  if (job.environment.erase("DDPRUN_TOKEN") > 0) {
+    job.withheld.emplace_back("DDPRUN_TOKEN");
   }
 }
 
@@ -216,7 +183,7 @@ Job make_job(LaunchOptions options,
   }
   refuse_restarts_of_uncoordinated_hosts(job);
   complete_rendezvous(job);
-  withhold_secrets(job);
+  withhold_token(job);
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);

@@ -53,13 +53,6 @@ void NameTemplate::add_text(std::string_view text) {
   }
 }
 
-bool NameTemplate::has(std::string_view name) const {
-  return std::any_of(
-      pieces_.begin(), pieces_.end(), [name](const Piece& piece) {
-        return !piece.name.empty() && piece.name == name;
-      });
-}
-
 std::string NameTemplate::filled(const Values& values) const {
   std::string result;
   for (const Piece& piece : pieces_) {

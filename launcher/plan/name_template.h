@@ -24,9 +24,6 @@ class NameTemplate {
 
   explicit NameTemplate(std::string_view pattern);
 
-  /// Returns whether the template contains this name.
-  bool has(std::string_view name) const;
-
   std::string filled(const Values& values) const;
 
  private:

@@ -20,22 +20,6 @@ std::string replaced(std::string text,
   return text;
 }
 
-/// Fills in the placeholders of an --env-rank pattern.
-std::string with_numbers(std::string pattern,
-                         const World& world,
-                         const WorkerSpec& worker) {
-  const std::pair<const char*, int> numbers[] = {
-      {"{rank}", worker.rank},
-      {"{local_rank}", worker.local_rank},
-      {"{host_rank}", world.host_rank},
-      {"{world_size}", world.world_size},
-      {"{restart}", world.restarts}};
-  for (const auto& [name, number] : numbers) {
-    pattern = replaced(std::move(pattern), name, std::to_string(number));
-  }
-  return pattern;
-}
-
 std::string signal_list(const std::vector<int>& signals) {
   std::string text;
   for (const int number : signals) {
@@ -112,9 +96,6 @@ Environment environment_of(const Job& job,
     changes["CUDA_VISIBLE_DEVICES"] =
         job.gpu_of_worker[static_cast<size_t>(worker.local_rank)];
   }
-  for (const RankVariable& variable : job.options.rank_variables) {
-    changes[variable.name] = with_numbers(variable.pattern, world, worker);
-  }
   return changes;
 }
 
@@ -128,23 +109,15 @@ std::vector<std::string> argv_of(const Program& program, int local_rank) {
   return argv;
 }
 
-/// Returns the pattern of the option, else of torchrun's variable, else the
-/// rank.
-std::string prefix_pattern(const Job& job) {
-  if (job.options.line_prefix) {
-    return *job.options.line_prefix;
-  }
+/// Fills in torchrun's variable, else returns the rank.
+std::string prefix_of(const Job& job, const WorkerSpec& worker) {
   const std::string* chosen =
       find_variable(job.environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-  return chosen != nullptr && !chosen->empty() ? *chosen : "[${rank}] ";
-}
-
-LinePrefix prefix_of(const Job& job, const WorkerSpec& worker) {
-  return LinePrefix(prefix_pattern(job),
-                    {{"rank", std::to_string(worker.rank)},
-                     {"local_rank", std::to_string(worker.local_rank)},
-                     {"role_name", job.options.role},
-                     {"host", job.host_name}});
+  return NameTemplate(chosen != nullptr && !chosen->empty() ? *chosen
+                                                            : "[${rank}] ")
+      .filled({{"rank", std::to_string(worker.rank)},
+               {"local_rank", std::to_string(worker.local_rank)},
+               {"role_name", job.options.role}});
 }
 
 bool is_shown(const LaunchOptions& options, int local_rank) {
@@ -227,7 +200,6 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     }
     worker.environment = environment_of(job, attempt, plan.timer_file, worker);
     worker.prefix = prefix_of(job, worker);
-    worker.file_mode = job.options.log_mode;
     if (!job.cpus.empty()) {
       worker.cpus = job.cpus[static_cast<size_t>(local_rank)];
     }
@@ -237,16 +209,14 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   }
   if (!attempt.directory.empty()) {
     const LaunchOptions& options = job.options;
-    plan.filtered_out = if_used(plan,
-                                &StreamSet::out,
-                                {attempt.directory + "/filtered_stdout.log",
-                                 options.out_filters,
-                                 options.log_mode});
-    plan.filtered_err = if_used(plan,
-                                &StreamSet::err,
-                                {attempt.directory + "/filtered_stderr.log",
-                                 options.err_filters,
-                                 options.log_mode});
+    plan.filtered_out = if_used(
+        plan,
+        &StreamSet::out,
+        {attempt.directory + "/filtered_stdout.log", options.out_filters});
+    plan.filtered_err = if_used(
+        plan,
+        &StreamSet::err,
+        {attempt.directory + "/filtered_stderr.log", options.err_filters});
   }
   return plan;
 }

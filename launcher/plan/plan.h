@@ -7,7 +7,6 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/plan/job.h"
-#include "launcher/plan/line_prefix.h"
 #include "launcher/plan/world.h"
 
 namespace launcher {
@@ -29,7 +28,7 @@ struct WorkerSpec {
   std::vector<std::string> argv;
   Environment environment;    ///< variables added to the inherited ones
   std::vector<int> cpus;      ///< CPUs to run on; empty: ddprun's
-  LinePrefix prefix;          ///< prefix of each of its lines
+  std::string prefix;         ///< prefix of each of its lines
   std::string directory;      ///< of its files; empty: none
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< for its progress reports; empty: none
@@ -37,7 +36,6 @@ struct WorkerSpec {
   Output output = Output::automatic;
   bool has_stdin = false;  ///< inherits ddprun's stdin
   StreamSet to_file;
-  std::optional<mode_t> file_mode;  ///< std::nullopt: umask decides
   StreamSet to_console;
   StreamSet to_filtered;  ///< streams that are filtered
 };
@@ -47,7 +45,6 @@ struct WorkerSpec {
 struct LineFilter {
   std::string path;  ///< empty: none
   std::vector<std::string> texts;
-  std::optional<mode_t> file_mode;  ///< std::nullopt: umask decides
 };
 
 struct LaunchPlan {

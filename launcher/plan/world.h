@@ -1,7 +1,5 @@
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <optional>
 
 #include "launcher/options/values.h"
@@ -13,9 +11,6 @@ struct RoleRanks {
   int first_rank = 0;  ///< ROLE_RANK of this host's first worker
   int size = 1;
 };
-
-/// Longer than any job.
-inline constexpr std::chrono::milliseconds kNever{int64_t{1} << 50};
 
 /// The hosts that run one attempt of a job together, as seen by one of them.
 /// Hosts may have different numbers of workers, so ranks are counted from
@@ -30,10 +25,6 @@ struct World {
   Endpoint master{};   ///< address of rank 0's store
   /// std::nullopt: all workers have this host's role
   std::optional<RoleRanks> role{};
-  /// Shared restart budget of the hosts: a failure earlier than this time after
-  /// the start ends the job. std::nullopt: this host counts its restarts
-  /// itself.
-  std::optional<std::chrono::milliseconds> restart_after{};
 };
 
 }  // namespace launcher

@@ -30,7 +30,7 @@ void make_attempt_folders(const LaunchPlan& plan) {
     const std::string folder =
         std::filesystem::path(worker.directory).parent_path();
     if (!folder.empty() && folder != made) {
-      make_attempt_folder(folder, worker.file_mode);
+      make_attempt_folder(folder);
       made = folder;
     }
   }

@@ -3,7 +3,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 
 #include "launcher/base/error.h"
@@ -19,9 +18,8 @@ constexpr const char* kErrorLog = "stderr.log";
 /// ddprun's own terminal.
 winsize size_for(const WorkerSpec& spec) {
   const bool has_prefix = spec.to_console.out || spec.to_console.err;
-  return terminal_size(
-      own_terminal_size(),
-      has_prefix ? spec.prefix.at(std::chrono::system_clock::now()).size() : 0);
+  return terminal_size(own_terminal_size(),
+                       has_prefix ? spec.prefix.size() : 0);
 }
 
 /// A worker's stdout or stderr.
@@ -65,7 +63,7 @@ WorkerEnd make_end(const WorkerSpec& spec,
       .filtered = spec.to_filtered.*which && filtered ? &*filtered : nullptr,
       .file_path = has_file ? spec.directory + "/" + file_name : "",
       .keeps_last_lines = which == &StreamSet::err};
-  Fd file = has_file ? create_log(targets.file_path, spec.file_mode) : Fd();
+  Fd file = has_file ? create_log(targets.file_path) : Fd();
   const bool is_shown = targets.console != nullptr;
   if (spec.output == Output::inherit && is_shown && !has_file) {
     return {};
@@ -92,7 +90,7 @@ PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
                               const WorkerContext& context) {
   if (!spec.directory.empty()) {
-    make_worker_folder(spec.directory, spec.file_mode);
+    make_worker_folder(spec.directory);
   }
   WorkerEnd out = make_end(spec,
                            &StreamSet::out,

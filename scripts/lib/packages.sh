@@ -55,12 +55,6 @@ install_clang() {
   command -v clang++ >/dev/null || die "expected clang++ on PATH, but it is not there: install Clang 14 or newer"
 }
 
-# Installs etcd, which some tests of the launcher start. Without etcd these
-# tests print a message and pass.
-install_etcd() {
-  { command -v etcd && command -v etcdctl; } >/dev/null || install_packages etcd-server etcd-client
-}
-
 # Installs nft, with which a test of the launcher drops packets. Without nft the
 # test omits this fault.
 install_nft() {

@@ -26,51 +26,31 @@ expect_ranks() {
   say "$name: both ranks have run"
 }
 
-# Prints two free ports of this host.
-free_ports() {
-  python3 -c '
+# Starts two ddpruns on loopback, as if they were two hosts.
+expect_two_hosts() {
+  local port
+  port="$(python3 -c '
 import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-print(*(s.getsockname()[1] for s in sockets))'
-}
-
-# Starts etcd on loopback for two ddpruns, as if they were two hosts.
-expect_etcd() {
-  local client peer end=$((SECONDS + 30))
-  read -r client peer < <(free_ports)
-  etcd --data-dir="$folder/etcd" --unsafe-no-fsync \
-    --listen-client-urls="http://127.0.0.1:$client" \
-    --advertise-client-urls="http://127.0.0.1:$client" \
-    --listen-peer-urls="http://127.0.0.1:$peer" \
-    --initial-advertise-peer-urls="http://127.0.0.1:$peer" \
-    --initial-cluster="default=http://127.0.0.1:$peer" >"$folder/etcd.log" 2>&1 &
-  etcd_pid=$!
-  until ETCDCTL_API=3 etcdctl --endpoints="127.0.0.1:$client" endpoint health \
-    >/dev/null 2>&1; do
-    ((SECONDS < end)) || die "etcd does not answer: $(tail -n 3 "$folder/etcd.log")"
-    sleep 0.2
-  done
-  expect_ranks "wheel, etcd" "${alone[@]}" bash -c '
+print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')"
+  expect_ranks "wheel, two hosts" "${alone[@]}" bash -c '
     host() {
-      ddprun --nnodes=2 --nproc-per-node=1 --rdzv-backend=etcd --rdzv-id=wheel \
+      ddprun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d \
         --rdzv-endpoint="127.0.0.1:$0" sh -c "echo rank \$RANK of \$WORLD_SIZE"
     }
-    host & host && wait $!' "$client"
+    host & host && wait $!' "$port"
 }
 
 # try_wheel [ROOT]
 try_wheel() {
-  local root venv missing
+  local root venv
   root="$(realpath -m "${1:-$DDP_CACHE/bullseye}")"
   install_packages debootstrap debian-archive-keyring
-  install_etcd
   [ -x build/release/bin/hello ] || { ./scripts/setup --no-build && ./scripts/build release hello; }
   ./scripts/wheel
   make_bullseye "$root"
 
   folder="$(mktemp -d)"
-  etcd_pid=""
-  trap 'kill $etcd_pid 2>/dev/null || true; rm -rf "$folder"' EXIT
+  trap 'rm -rf "$folder"' EXIT
   venv="$folder/venv"
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-index \
@@ -81,15 +61,9 @@ try_wheel() {
     die "expected an environment without torch, but $venv has one"
   expect_ranks "wheel, Python" "${alone[@]}" ddprun --nproc-per-node=2 --no-python \
     python3 -c 'import os; print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])'
-  expect_etcd
+  expect_two_hosts
 
   as_root install build/wheel/ddprun "$root/usr/local/bin/ddprun"
   expect_ranks "bare file, Debian $(cat "$root/etc/debian_version")" \
     as_root timeout 120 chroot "$root" ddprun --nproc-per-node=2 sh -c 'echo rank $RANK of $WORLD_SIZE'
-  missing="$(as_root env DDPRUN_TOKEN=wheel chroot "$root" ddprun --nnodes=2 \
-    --rdzv-backend=etcd --rdzv-id=wheel --rdzv-endpoint=127.0.0.1:1 true 2>&1)" &&
-    die "expected an error for etcd without libcurl, but got: $missing"
-  grep -q "cannot load libcurl.*apt-get install libcurl4" <<<"$missing" ||
-    die "expected the advice to install libcurl, but got: $missing"
-  say "bare file, etcd without libcurl: $missing"
 }

@@ -58,7 +58,6 @@ C10dConfig config_of(int hosts, int port) {
                   .least_hosts = hosts,
                   .most_hosts = hosts,
                   .max_restarts = 1};
-  config.start_hosts = hosts;
   config.coordinator.is_here = true;
   return config;
 }

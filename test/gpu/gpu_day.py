@@ -345,7 +345,7 @@ def end_by_fault(day, scenario, error):
 
 def ask_doctor(day):
     if day.stand_in:
-        raise NotHere("the doctor counts GPUs by the driver's NVML")
+        raise NotHere("the doctor counts GPUs by nvidia-smi")
     output = day.run([day.program("ddprun"), "--doctor"])
     expect("over nccl" in output, "the doctor's all-reduce is not NCCL's")
     return "no error"

@@ -12,7 +12,7 @@ using Words = std::vector<std::string>;
 
 const std::vector<OptionSpelling> kOptions{{"nproc-per-node", "", true},
                                            {"redirects", "r", true},
-                                           {"restart-delay", "", true},
+                                           {"report-json", "", true},
                                            {"log-dir", "", true},
                                            {"logs-specs", "", true},
                                            {"dry-run", "", false},
@@ -75,8 +75,8 @@ TEST_CASE("an option cut too short is an error that lists what it could be") {
 
 TEST_CASE("our own options make none of torchrun's ambiguous") {
   CHECK(expand_abbreviations({"--re=3"}, kOptions) == Words{"--redirects=3"});
-  CHECK(expand_abbreviations({"--res=3"}, kOptions) ==
-        Words{"--restart-delay=3"});
+  CHECK(expand_abbreviations({"--rep=3"}, kOptions) ==
+        Words{"--report-json=3"});
 }
 
 TEST_CASE("a command line of abbreviations") {

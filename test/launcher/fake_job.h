@@ -74,8 +74,6 @@ class FakeJob : public EventSource,
   std::vector<LaunchPlan> plans;
   std::vector<std::string> calls;  ///< calls of the interfaces, in order
   std::string text;                ///< all written text
-  std::optional<int>
-      alive_at_end;  ///< processes at the end() of the rendezvous
   std::chrono::milliseconds elapsed{0};
   int events_handled = 0;
 
@@ -138,7 +136,6 @@ class FakeJob : public EventSource,
     }
   }
   void leave() override { calls.push_back("leave"); }
-  void end() override { alive_at_end = alive() + strays(); }
   bool is_over() const override { return true; }
 
   // Implements WorkerRunner.

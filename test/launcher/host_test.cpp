@@ -225,13 +225,12 @@ TEST_CASE("logs in a folder of a group belong to the group") {
   REQUIRE(::chmod(shared.c_str(), 02770) == 0);
   Job job = job_with_temporary_folder(folder.path());
   job.options.log_dir = shared;
-  job.options.log_mode = GENERATE(std::optional<mode_t>(), 0640);
   const RunDirectory run(job);
   const std::string worker = run.path() + "/attempt_0/0";
-  make_attempt_folder(run.path() + "/attempt_0", job.options.log_mode);
-  make_worker_folder(worker, job.options.log_mode);
+  make_attempt_folder(run.path() + "/attempt_0");
+  make_worker_folder(worker);
   const std::string log = worker + "/stdout.log";
-  create_log(log, job.options.log_mode);
+  create_log(log);
   for (const std::string& path :
        {run.path(), run.path() + "/attempt_0", worker, log}) {
     CAPTURE(path);

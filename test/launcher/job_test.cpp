@@ -39,8 +39,6 @@ TEST_CASE("a job in a worker of another job has no files of that") {
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
                           {"DDPRUN_STOP_SIGNAL", "10"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
-                          {"DDPRUN_ETCD_USER", "root"},
-                          {"DDPRUN_ETCD_PASSWORD", "etcd knows it"},
                           {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                           {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                           {"TORCHELASTIC_RUN_ID", "outer"},
@@ -50,9 +48,7 @@ TEST_CASE("a job in a worker of another job has no files of that") {
                                                  "DDPRUN_STOP_FILE",
                                                  "DDPRUN_STOP_SIGNAL",
                                                  "TORCHELASTIC_TIMER_FILE",
-                                                 "DDPRUN_TOKEN",
-                                                 "DDPRUN_ETCD_USER",
-                                                 "DDPRUN_ETCD_PASSWORD"});
+                                                 "DDPRUN_TOKEN"});
   CHECK(job.environment ==
         Environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                     {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},

@@ -9,7 +9,6 @@
 using Catch::Contains;
 using launcher::C10dConfig;
 using launcher::Environment;
-using launcher::EtcdConfig;
 using launcher::LaunchOptions;
 using launcher::parse_options;
 using launcher::ProgramKind;
@@ -128,40 +127,6 @@ TEST_CASE("master by address, by endpoint, or on this host") {
   CHECK(store_of(parse({"--master-port=0", "p"})).port == 0);
 }
 
-TEST_CASE("etcd: where it is, and how one may talk to it") {
-  const std::string backend = GENERATE("etcd", "etcd-v2");
-  const auto options =
-      parse({"--rdzv-backend=" + backend,
-             "--nnodes=1:2",
-             "--rdzv-endpoint=keys",
-             "--rdzv-id=job",
-             "--rdzv-conf=protocol=https,ssl_cert=c,ssl_cert_key=k,cacert=a",
-             "p"});
-  const auto& config = std::get<EtcdConfig>(options.rendezvous);
-  const launcher::EtcdSettings& etcd = config.etcd;
-  REQUIRE(etcd.endpoints.size() == 1);
-  CHECK(url_of(etcd, etcd.endpoints.front()) == "https://keys:2379");
-  CHECK(etcd.certificate == "c");
-  CHECK(etcd.key == "k");
-  CHECK(etcd.authorities == "a");
-  CHECK(config.terms.least_hosts == 1);
-}
-
-TEST_CASE("etcd: several members, and a store that is not theirs") {
-  const auto several = parse({"--rdzv-backend=etcd",
-                              "--nnodes=2",
-                              "--rdzv-endpoint=a:1,[::1]:2,c",
-                              "--rdzv-id=job",
-                              "p"});
-  CHECK(etcd_name(std::get<EtcdConfig>(several.rendezvous).etcd) ==
-        "etcd at a:1,[::1]:2,c:2379");
-  const auto alone = parse(
-      {"--rdzv-backend=etcd", "--rdzv-endpoint=keys", "--rdzv-id=job", "p"});
-  CHECK(!has_coordinator(alone));
-  CHECK(store_of(alone).host == "127.0.0.1");
-  CHECK(store_of(alone).port == 0);
-}
-
 TEST_CASE("static hosts meet beside rank 0's store") {
   const auto plain =
       parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
@@ -173,7 +138,6 @@ TEST_CASE("static hosts meet beside rank 0's store") {
   CHECK(config.coordinator.host_option == "--master-addr");
   CHECK(config.coordinator.is_here == false);
   CHECK(config.wanted_rank == 1);
-  CHECK(config.start_hosts == 2);
   CHECK(config.terms.least_hosts == 2);
   CHECK(config.terms.most_hosts == 2);
   CHECK(config.terms.ranks_are_fixed);
@@ -207,7 +171,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(config.coordinator.endpoint.host == "h");
   CHECK(config.coordinator.endpoint.port == 29400);
   CHECK(config.terms.least_hosts == 2);
-  CHECK(config.start_hosts == 2);
   CHECK(!config.coordinator.is_here);
   CHECK(!config.wanted_rank);
   CHECK(config.timeouts.join == 600s);
@@ -218,7 +181,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
                               "--rdzv-endpoint=[::1]:7000",
                               "--node-rank=3",
                               "--local-addr=ib0",
-                              "--start-when=2",
                               "--rdzv-conf=join_timeout=7,last_call_timeout=0,"
                               "keep_alive_interval=0.5,"
                               "keep_alive_max_attempt=4,is_host=1,timeout=9",
@@ -228,7 +190,6 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(range.coordinator.endpoint.port == 7000);
   CHECK(range.terms.least_hosts == 1);
   CHECK(range.terms.most_hosts == 4);
-  CHECK(range.start_hosts == 2);
   CHECK(range.coordinator.is_here == true);
   CHECK(range.wanted_rank == 3);
   CHECK(range.local_address == "ib0");
@@ -264,15 +225,6 @@ TEST_CASE("a torchrun command line is understood") {
   CHECK(parse({"--run-path", "main"}).program_kind == ProgramKind::python);
 }
 
-TEST_CASE("variables of a rank") {
-  const auto options =
-      parse({"--env-rank", "A=x{rank}", "--env-rank=B=1=2", "p", "q"});
-  REQUIRE(options.rank_variables.size() == 2);
-  CHECK(options.rank_variables[0].name == "A");
-  CHECK(options.rank_variables[1].pattern == "1=2");
-  CHECK(options.program == Arguments{"p", "q"});
-}
-
 TEST_CASE("an empty value is a value, and takes no other argument's place") {
   // As with a variable that is not set: --rdzv-id=$UNSET.
   const auto options = parse({"--rdzv-id=",
@@ -296,7 +248,7 @@ TEST_CASE("an empty value is a value, and takes no other argument's place") {
   CHECK(parse({"--rdzv_id", "", "--role", "r", "p"}).role == "r");
   CHECK(parse({"--rdzv-id=a", "--rdzv-id=", "p"}).run_id.empty());
   CHECK(parse({"--rdzv-id=a=", "p"}).run_id == "a=");
-  CHECK(parse({"--env-rank=A=", "p", ""}).program == Arguments{"p", ""});
+  CHECK(parse({"--rdzv-id=A=", "p", ""}).program == Arguments{"p", ""});
   // Short options, as argparse reads them.
   CHECK(parse({"-r=3", "-t=0:1", "p"}).redirects.at(0).err);
 }
@@ -305,8 +257,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   const Environment variables{{"PET_NPROC_PER_NODE", "3"},
                               {"PET_STANDALONE", "0"},
                               {"PET_DRY_RUN", "1"},
-                              {"PET_ROLE", ""},
-                              {"PET_ENV_RANK", "A=default"}};
+                              {"PET_ROLE", ""}};
   CHECK(parse({"p"}, variables).worker_count->number == 3);
   CHECK(parse({"--nproc_per_node=5", "p"}, variables).worker_count->number ==
         5);
@@ -314,10 +265,6 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   CHECK(parse({"p"}, variables).dry_run);
   CHECK(!parse({"p"}).dry_run);
   CHECK(parse({"p"}, variables).role == "default");  // empty: as if not set
-  CHECK(parse({"p"}, variables).rank_variables.size() == 1);
-  const auto given = parse({"--env-rank", "B=given", "p"}, variables);
-  REQUIRE(given.rank_variables.size() == 1);
-  CHECK(given.rank_variables[0].name == "B");
   CHECK(store_of(parse({"--standalone", "--master-port=1", "p"}, variables))
             .port == 0);
   CHECK_THAT(error_of({"p"}, {{"PET_MAX_RESTARTS", "many"}}),
@@ -329,7 +276,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
 TEST_CASE("a job whose options are all variables") {
   Environment variables{{"PET_NNODES", "1"},
                         {"PET_NPROC_PER_NODE", "4"},
-                        {"PET_RDZV_BACKEND", "etcd"},
+                        {"PET_RDZV_BACKEND", "c10d"},
                         {"PET_RDZV_ENDPOINT", "keys:2379"},
                         {"PET_RDZV_ID", "job7"},
                         {"PET_MONITOR_INTERVAL", "1"},
@@ -404,32 +351,22 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--rdzv-endpoint=host:99999", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
+      {{"--rdzv-endpoint=a,b", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-backend=zeus", "p"},
-       "--rdzv-backend: expected one of static|c10d|etcd|etcd-v2"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-id=a", "p"},
-       "--rdzv-endpoint: expected the HOST:PORT of etcd"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=h", "p"},
-       "--rdzv-id: expected a name that no other job at this etcd has"},
-      {{"--rdzv-backend=etcd",
+       "--rdzv-backend: expected one of static|c10d, but got \"zeus\""},
+      {{"--rdzv-backend=etcd", "--rdzv-endpoint=h", "p"},
+       "--rdzv-backend: expected one of static|c10d, but got \"etcd\"; give "
+       "--rdzv-backend=c10d"},
+      {{"--rdzv-backend=etcd-v2",
         "--nnodes=2",
-        "--rdzv-endpoint=h",
+        "--rdzv-endpoint=h:2379",
         "--rdzv-id=a",
-        "--rdzv-conf=ca_cert=f",
+        "--rdzv-conf=protocol=https",
         "p"},
-       "--rdzv-conf: expected protocol=https"},
-      {{"--nnodes=2", "--rdzv-endpoint=a,b", "p"},
-       "--rdzv-endpoint: expected one HOST[:PORT], or with"},
-      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=a,", "p"},
-       "--rdzv-endpoint: expected host"},
+       "--rdzv-backend: expected one of static|c10d, but got \"etcd-v2\"; give "
+       "--rdzv-backend=c10d"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
        "--rdzv-endpoint: expected the host where the others meet"},
-      {{"--rdzv-backend=c10d",
-        "--nnodes=2:4",
-        "--rdzv-endpoint=h",
-        "--start-when=1",
-        "p"},
-       "--start-when: expected all or a number in --nnodes 2:4, but got 1"},
-      {{"--start-when=0", "p"}, "--start-when: expected an integer"},
       {{"--rdzv-conf=keep_alive_max_attempt=0", "p"},
        "--rdzv-conf: keep_alive_max_attempt: expected"},
       {{"--rdzv-conf=is_host=maybe", "p"}, "--rdzv-conf: is_host: expected"},
@@ -448,14 +385,8 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"-r", "0:1,0:2", "p"}, "--redirects: expected"},
       {{"-t", "x", "p"}, "--tee: expected"},
       {{"--local-ranks-filter=a", "p"}, "--local-ranks-filter: expected"},
-      {{"--log-mode=", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=649", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=0700", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=0400", "p"}, "--log-mode: expected octal rights"},
-      {{"--log-mode=-640", "p"}, "--log-mode: expected octal rights"},
       {{"--signals-to-handle=SIGKILL", "p"}, "--signals-to-handle: expected"},
       {{"--signals-to-handle=SIGNONE", "p"}, "--signals-to-handle: expected"},
-      {{"--env-rank", "=x", "p"}, "--env-rank: expected NAME=value"},
       {{"-m", "--no-python", "p"}, "expected to be without --no-python"},
       {{"--monitor-interval=abc", "p"},
        "--monitor-interval: expected seconds above 0, at most a year, but got "

@@ -16,7 +16,6 @@
 #include "launcher/base/line_splitter.h"
 #include "launcher/base/shortened.h"
 #include "launcher/machine/pseudo_terminal.h"
-#include "launcher/plan/line_prefix.h"
 #include "launcher/plan/name_template.h"
 #include "launcher/workers/output/console.h"
 #include "launcher/workers/output/dropped_output.h"
@@ -385,10 +384,8 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   const auto rounds = loop.watch_rounds([&console] { console.flush(); });
   std::optional<WorkerOutput> output(std::in_place, loop);
   Pipe worker = make_pipe();
-  StreamTargets targets{.console = &console,
-                        .prefix = LinePrefix("[0] "),
-                        .file = {},
-                        .file_path = path};
+  StreamTargets targets{
+      .console = &console, .prefix = "[0] ", .file = {}, .file_path = path};
   targets.file.emplace(open_file(path), path, logs);
   output->add(std::move(worker.read), std::move(targets));
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
@@ -434,7 +431,7 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   Pipe worker = make_pipe();
   WorkerOutput output(loop);
   output.add(std::move(worker.read),
-             {.prefix = LinePrefix("[0] "), .file = {}, .filtered = &filtered});
+             {.prefix = "[0] ", .file = {}, .filtered = &filtered});
   // The writer process is stopped, so it reads nothing.
   signal_helpers(SIGSTOP);
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
@@ -494,7 +491,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   Pipe worker = make_pipe();
   const auto& stream = output.add(std::move(worker.read),
                                   {.console = &console,
-                                   .prefix = LinePrefix("[0] "),
+                                   .prefix = "[0] ",
                                    .file = {},
                                    .keeps_last_lines = true});
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
@@ -548,9 +545,7 @@ TEST_CASE("one prefix a line, however late its end comes") {
   Console console(out.write.get(), loop, losses, logs);
   Pipe worker = make_pipe();
   WorkerStream stream(std::move(worker.read),
-                      {.console = &console,
-                       .prefix = LinePrefix("[${rank}] ", {{"rank", "3"}}),
-                       .file = {}});
+                      {.console = &console, .prefix = "[3] ", .file = {}});
   for (const std::string piece : {"one", " and", " half\ntwo\nthr", "ee"}) {
     REQUIRE(::write(worker.write.get(), piece.data(), piece.size()) ==
             static_cast<ssize_t>(piece.size()));
@@ -566,7 +561,7 @@ TEST_CASE("one prefix a line, however late its end comes") {
 TEST_CASE("a process that goes on writing does not hold up the end") {
   // Like a pipe that always has more.
   WorkerStream stream(Fd(::open("/dev/zero", O_RDONLY | O_CLOEXEC)),
-                      {.prefix = LinePrefix("", {}), .file = {}});
+                      {.prefix = "", .file = {}});
   stream.finish();
   CHECK(stream.last_lines().empty());
 }
@@ -588,53 +583,6 @@ TEST_CASE("names in a template get their values, all else stays as it is") {
   for (const auto& [pattern, expected] : rows) {
     CHECK(NameTemplate(pattern).filled(values) == expected);
   }
-  CHECK(NameTemplate("a ${time}").has("time"));
-  CHECK(!NameTemplate("a $$time time").has("time"));
-}
-
-namespace {
-
-/// Sets the time zone of this process in a scope.
-class TimeZone {
- public:
-  explicit TimeZone(const char* name) {
-    if (const char* old = std::getenv("TZ")) {
-      old_ = old;
-    }
-    set(name);
-  }
-  ~TimeZone() { set(old_ ? old_->c_str() : nullptr); }
-  TimeZone(const TimeZone&) = delete;
-  TimeZone& operator=(const TimeZone&) = delete;
-
- private:
-  static void set(const char* name) {
-    if (name != nullptr) {
-      ::setenv("TZ", name, 1);
-    } else {
-      ::unsetenv("TZ");
-    }
-    ::tzset();
-  }
-
-  std::optional<std::string> old_;
-};
-
-}  // namespace
-
-TEST_CASE("a prefix with the time has that of each line, with its zone") {
-  const LinePrefix::Time time(std::chrono::milliseconds(1'234'567'890'007));
-  const LinePrefix prefix("${time} $rank ", {{"rank", "3"}});
-  {
-    const TimeZone zone("UTC0");
-    CHECK(prefix.at(time) == "2009-02-13T23:31:30.007+00:00 3 ");
-    CHECK(prefix.at(time + std::chrono::milliseconds(1993)) ==
-          "2009-02-13T23:31:32.000+00:00 3 ");
-  }
-  const TimeZone west("XXX3:30");
-  CHECK(time_text(time) == "2009-02-13T20:01:30.007-03:30");
-  const TimeZone east("XXX-5:45");
-  CHECK(time_text(time) == "2009-02-14T05:16:30.007+05:45");
 }
 
 TEST_CASE("a shortened text has its beginning and its end, in whole letters") {

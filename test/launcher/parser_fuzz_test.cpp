@@ -14,9 +14,6 @@
 #include "ddp/base/cluster/host_list.h"
 #include "ddp/base/job_files/progress_text.h"
 #include "launcher/base/error.h"
-#include "launcher/doctor/paths/path_messages.h"
-#include "launcher/hosts/etcd/call.h"
-#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/status/status_text.h"
@@ -142,7 +139,6 @@ const std::vector<std::string> kCommandLines{
             "--rdzv-id=job",
             "--rdzv-conf",
             "join_timeout=60,last_call_timeout=5,is_host=1",
-            "--start-when=3",
             "--local-addr=host0",
             "-m",
             "train"}),
@@ -151,44 +147,33 @@ const std::vector<std::string> kCommandLines{
             "--master-addr=host0",
             "--master_port=29500",
             "--max-restarts=3",
-            "--restart-delay=2:60",
-            "--restart-window=3600.5",
             "--final-codes=3,4",
-            "--time-limit=7",
             "--hang-timeout=30",
-            "--clean-stop",
             "./train"}),
     joined({"--log-dir=logs",
-            "--log-mode=0640",
             "-r",
             "0:3,1:0",
             "-t3",
             "--local-ranks-filter=0,1",
             "--duplicate-stdout-filters=a,,b,c",
-            "--line-prefix=${rank}/$host $$ ",
-            "--env-rank=SEED={rank}{restart}",
-            "--env-rank",
-            "A={host_rank}",
             "--signals-to-handle=SIGTERM,SIGUSR1",
             "--numa-binding=core-complex",
             "--virtual-local-rank",
             "--",
             "prog"}),
     joined({"--nnodes=2",
-            "--rdzv-backend=etcd",
-            "--rdzv-endpoint=a:2379,[fe80::1]:2379",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=[fe80::1]:29400",
             "--rdzv-id=job",
-            "--rdzv-conf=protocol=https,ca_cert=/ca,etcd_prefix=x",
+            "--rdzv-conf=last_call_timeout=5,is_host=true",
             "--on-preempt=USR1:60",
             "--preempt-code=85",
-            "--health-check=./fit.sh",
-            "--health-check-timeout=5.5",
             "--hang-timeout=600",
             "--output=pty",
             "--stdin=none",
             "--report-json=report.json",
             "./train"}),
-    joined({"--standalone", "--nproc=gpu", "--strict", "--dry-run", "x"}),
+    joined({"--standalone", "--nproc=gpu", "--dry-run", "x"}),
     joined({"--doctor", "--json", "--nnodes=2", "--master-addr=host0"}),
     joined({"--status", "job", "--json"}),
     joined({"--help"})};
@@ -341,31 +326,9 @@ TEST_CASE("damaged messages between ddpruns") {
       });
 }
 
-TEST_CASE("damaged messages of a path test") {
-  const PathPeer peer{{"node", "10.0.0.7", 1}, "17-4", 4007};
-  damage_and_read(
-      {encode_path(PathHello{1, peer}),
-       encode_path(PathPeers{{peer, peer}}),
-       encode_path(PathReport{
-           1, 3, {{.to = 1, .error = "no", .round_trip_seconds = 0.25}}}),
-       encode_path(PathRound{2}),
-       encode_path(PathEnd{{"c"}}),
-       encode_path(PathFailure{"no"})},
-      and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
-      [](const std::string& text) {
-        if (const auto message = decode_path(text)) {
-          const std::string again = encode_path(*message);
-          expect(again.size() <= kLongestPathMessage, "a bounded message");
-          const auto same = decode_path(again);
-          expect(same && encode_path(*same) == again, "the same message again");
-        }
-      });
-}
-
 TEST_CASE("damaged answers of a job about its status") {
   JobStatus status;
   status.job = "night";
-  status.restart_window = std::chrono::hours(1);
   status.store = "node6:29500";
   status.worker_count = 2;
   status.workers.resize(2);
@@ -452,44 +415,5 @@ TEST_CASE("damaged counts of kills for want of memory") {
       [](const std::string& text) {
         const auto kills = oom_kills_of(text);
         expect(!kills || *kills >= 0, "a count");
-      });
-}
-
-TEST_CASE("damaged answers of etcd") {
-  damage_and_read(
-      {R"({"header":{"revision":"7"},"succeeded":true,"responses":[{"response_range"
-:{"kvs":[{"key":"YQ==","mod_revision":"5","value":"dg=="}]}}]})",
-       R"({"ID":"12","TTL":"15","token":"ab.1"})",
-       R"({"error":{"grpc_code":14,"message":"no leader"}})",
-       R"({"result":{"events":[{}]}})",
-       encode(CoordinatorPlace{"i", "h", {"a", 7}}),
-       R"({"job":"a","writer":"b","host":"h","generation":3,"host_count":2,
-"restarts":1,"restart_ages_ms":[5,6],"exit_code":3,"closing":"x"})"},
-      and_numbers({"\"", "{", "}", "[", ",", "null", "\"-7\"", "====", "kvs"}),
-      [](const std::string& text) {
-        for (const int status : {200, 400}) {
-          const auto outcome = read_outcome(status, text, 1);
-          if (const auto* error = std::get_if<GatewayError>(&outcome)) {
-            expect_one_line(error->text);
-          } else {
-            expect(std::get<EtcdOutcome>(outcome).revision > 0, "a revision");
-          }
-          const auto lease = read_lease(status, text);
-          if (const auto* granted = std::get_if<GrantedLease>(&lease)) {
-            expect(granted->id > 0 && granted->time.count() >= 0, "a lease");
-          }
-          read_token(status, text);
-        }
-        has_change(text + "\n");
-        if (const auto bytes = from_base64(text)) {
-          expect(to_base64(*bytes).size() <= text.size() + 2, "few digits");
-        }
-        if (const auto record = decode_job_state(text)) {
-          expect(record->generation >= -1 && record->restarts >= 0, "counts");
-          expect(decode_job_state(encode(*record)) == record, "the same again");
-        }
-        if (const auto place = decode_place(text)) {
-          expect(place->endpoint.port > 0, "a port");
-        }
       });
 }

@@ -147,29 +147,20 @@ TEST_CASE("a single worker keeps all threads of the host") {
   CHECK(plan.workers[0].environment.count("OMP_NUM_THREADS") == 0);
 }
 
-TEST_CASE("GPUs and variables of a rank reach the workers") {
+TEST_CASE("GPUs reach the workers") {
   Job job = job_of(2);
   job.gpus = "0,2";
-  job.options.rank_variables = {{"NCCL_HOSTID", "fake{rank}"},
-                                {"SLOT", "{local_rank}/{local_rank}"},
-                                {"PLACE", "{host_rank}:{world_size}:{restart}"},
-                                {"OTHER", "{role} {rank"}};
   const auto plan = make_plan(
       job,
       attempt_of(
           {.restarts = 7, .host_rank = 5, .first_rank = 2, .world_size = 4}));
-  CHECK(plan.workers[1].environment.at("PLACE") == "5:4:7");
-  CHECK(plan.workers[1].environment.at("OTHER") == "{role} {rank");
   CHECK(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES") == "0,2");
-  CHECK(plan.workers[1].environment.at("NCCL_HOSTID") == "fake3");
-  CHECK(plan.workers[1].environment.at("SLOT") == "1/1");
 }
 
 TEST_CASE("a virtual local rank is 0, and the only GPU the worker's own") {
   Job job = job_of(2);
   job.gpus = "5,7,9";
   job.gpu_of_worker = {"5", "7"};
-  job.options.rank_variables = {{"SLOT", "{local_rank}"}};
   const auto plan = make_plan(job, attempt_of_one_host(2));
   for (int local_rank : {0, 1}) {
     const WorkerSpec& worker = plan.workers[local_rank];
@@ -180,7 +171,6 @@ TEST_CASE("a virtual local rank is 0, and the only GPU the worker's own") {
     CHECK(worker.environment.at("LOCAL_WORLD_SIZE") == "2");
     CHECK(worker.environment.at("CUDA_VISIBLE_DEVICES") ==
           job.gpu_of_worker[local_rank]);
-    CHECK(worker.environment.at("SLOT") == number);
     CHECK(worker.argv[1] == "--out=" + number + ".pt");
     CHECK(worker.directory == "/logs/attempt_0/" + number);
   }
@@ -255,21 +245,16 @@ TEST_CASE("filters choose among the lines that --tee shows") {
 TEST_CASE("the prefix is the rank, or torchrun's template") {
   Job job = job_of(1);
   const auto attempt = attempt_of({.first_rank = 12, .world_size = 13});
-  const auto prefix = [&] {
-    return make_plan(job, attempt).workers[0].prefix.at({});
-  };
+  const auto prefix = [&] { return make_plan(job, attempt).workers[0].prefix; };
   CHECK(prefix() == "[12] ");
   std::string& variable =
       job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"];
   CHECK(prefix() == "[12] ");  // empty: as if not set, as in torchrun
   variable = "[${role_name}-${local_rank}:${rank}]: ";
   CHECK(prefix() == "[default-0:12]: ");
-  job.host_name = "node7";
   job.options.role = "${rank}";
-  job.options.line_prefix = "$host/$role_name/${world}$$ ";
-  CHECK(prefix() == "node7/${rank}/${world}$ ");
-  job.options.line_prefix = "";
-  CHECK(prefix().empty());
+  variable = "$role_name/${world}$$ ";
+  CHECK(prefix() == "${rank}/${world}$ ");
 }
 
 TEST_CASE("a described plan says what a worker does not inherit") {

@@ -157,7 +157,7 @@ TEST_CASE("stop signals are passed on as they are") {
 TEST_CASE("which signals end a job is the user's choice") {
   Policy policy(
       {.worker_count = 1, .grace_period = 7s, .stop_signals = {SIGUSR1}});
-  policy.on(WorldFormed{World{}}, {});
+  policy.on(WorldFormed{World{}});
   CHECK(step(policy, SignalReceived{SIGTERM}) == "Pass SIGTERM");
   CHECK(step(policy, SignalReceived{SIGUSR1}) ==
         "Leave, Stop SIGUSR1, Arm grace 7000 -> stopping");

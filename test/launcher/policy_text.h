@@ -15,12 +15,10 @@ inline constexpr ExitStatus kFailure{.code = 3};
 inline constexpr ExitStatus kCrash{.signal = SIGSEGV};
 
 inline std::string name_of(Timer timer) {
-  return timer == Timer::grace     ? "grace"
-         : timer == Timer::kill    ? "kill"
-         : timer == Timer::drain   ? "drain"
-         : timer == Timer::restart ? "restart"
-         : timer == Timer::preempt ? "preempt"
-                                   : "limit";
+  return timer == Timer::grace   ? "grace"
+         : timer == Timer::kill  ? "kill"
+         : timer == Timer::drain ? "drain"
+                                 : "preempt";
 }
 
 inline std::string text_of(const Cause& cause) {
@@ -31,8 +29,6 @@ inline std::string text_of(const Cause& cause) {
                                     "broken",
                                     "lost",
                                     "closed",
-                                    "time",
-                                    "clean",
                                     "hang"};
   return kNames[cause.index()];
 }
@@ -93,7 +89,6 @@ inline std::string text_of(Policy::Phase phase) {
                                     "waiting",
                                     "draining",
                                     "done",
-                                    "pausing",
                                     "preempted"};
   return kNames[static_cast<int>(phase)];
 }

@@ -22,7 +22,6 @@ Policy::Options options_of(int signal) {
           .max_restarts = 5,
           .grace_period = 7s,
           .stop_signals = {SIGTERM, SIGINT},
-          .time_limit = 600s,
           .on_preempt = Preemption{signal, 60s}};
 }
 
@@ -128,11 +127,6 @@ TEST_CASE("what else can happen to workers that save") {
     CHECK(step(policy, StartFailed{127, "x"}) ==
           "Kill, Arm kill 7000 -> killing");
   }
-  SECTION("the time limit") {
-    CHECK(step(policy, TimerFired{Timer::limit}) == kStop);
-    CHECK(step(policy, AllAreGone{}) ==
-          "Disarm grace, Report time, Arm drain 1000, Drain -> draining");
-  }
   SECTION("nothing") {
     for (const Event& event : {Event(ChildrenRemain{}),
                                Event(AllAreGone{}),
@@ -173,17 +167,6 @@ TEST_CASE("pre-empted before or after its workers, a job starts none again") {
     CHECK(step(policy, kPreemption) == "Pass SIGUSR1");
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Tell success -> waiting");
-  }
-  SECTION("pausing before a restart") {
-    auto options = options_of(SIGUSR1);
-    options.restart_rules = {.first_delay = 2s, .longest_delay = 5s};
-    policy = Policy(options);
-    policy.on(world_of(0, 0));
-    policy.on(WorkerExited{0, kFailure});
-    policy.on(AllAreGone{});
-    REQUIRE(policy.phase() == Phase::pausing);
-    CHECK(step(policy, kPreemption) ==
-          "Leave, Report signal, Arm drain 1000, Drain -> draining");
   }
 }
 
@@ -257,21 +240,11 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a clean stop after the time of a pre-emption is one, if asked for") {
-  FakeJob job(1, /*max_restarts=*/0);
-  job.job.options.on_preempt = Preemption{SIGUSR1, 60s};
-  job.job.options.stops_cleanly = true;
-  job.habits.dies_of_stop_signals = false;
-  CHECK(job.run({[&] { job.post(kPreemption); },
-                 [&] { job.post(TimerFired{Timer::preempt}); },
-                 [&] { job.exit(0, {}); }}) == 0);
-}
-
 TEST_CASE("options of pre-emption") {
   const auto parse = [](const std::string& argument) {
     return std::get<LaunchOptions>(parse_options({argument, "p"}, {}));
   };
-  CHECK(!parse("--clean-stop").on_preempt);
+  CHECK(!parse("--dry-run").on_preempt);
   const auto usual = parse("--on-preempt=USR1").on_preempt;
   REQUIRE(usual);
   CHECK(usual->signal == SIGUSR1);

@@ -99,10 +99,6 @@ TEST_CASE("other causes as JSON") {
         object(R"({"kind":"signal","signal":"SIGINT"})"));
   CHECK(cause_of(RendezvousLost{"gone"}) ==
         object(R"({"kind":"rendezvous_lost","text":"gone"})"));
-  CHECK(cause_of(TimeIsUp{std::chrono::milliseconds(1500)}) ==
-        object(R"({"kind":"time_is_up","limit_seconds":1.5})"));
-  CHECK(cause_of(StoppedCleanly{SIGTERM}) ==
-        object(R"({"kind":"stopped_cleanly","signal":"SIGTERM"})"));
   Hang hang;
   hang.timeout = std::chrono::milliseconds(1500);
   hang.workers = {

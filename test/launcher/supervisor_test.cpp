@@ -94,21 +94,18 @@ TEST_CASE("those who ignore SIGTERM get SIGKILL after the grace period") {
   CHECK(job.run({[&] { job.exit(0, {.code = 5}); }}) == 5);
   CHECK(job.elapsed == 7s);
   CHECK_THAT(job.text, Contains("ending 1 worker with SIGKILL\n"));
-  CHECK(job.alive_at_end == 0);
 }
 
-TEST_CASE("a rendezvous is left at a signal, and ended after the workers") {
+TEST_CASE("a rendezvous is left once, at a signal") {
   FakeJob job(2, /*max_restarts=*/0);
   job.habits.dies_of_stop_signals = false;
   job.run({[&] { job.post(SignalReceived{SIGTERM}); },
            [&] {
              CHECK(job.calls.back() == "end 15");
-             CHECK(!job.alive_at_end);
              job.exit(0, {});
              job.exit(1, {});
            }});
   CHECK(std::count(job.calls.begin(), job.calls.end(), "leave") == 1);
-  CHECK(job.alive_at_end == 0);
 }
 
 TEST_CASE("those whom even SIGKILL does not end are named, and left") {
@@ -336,9 +333,6 @@ std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
     case Phase::draining:
       job.has_reader = false;
       return {succeed(0), succeed(1)};
-    case Phase::pausing:
-      job.job.options.restart_rules = {.first_delay = 5s, .longest_delay = 5s};
-      return {[&job] { job.exit(0, {.code = 3}); }};
     case Phase::done:
       break;
   }
@@ -366,8 +360,6 @@ const std::vector<Event> kEvents = {
     TimerFired{Timer::grace},
     TimerFired{Timer::kill},
     TimerFired{Timer::drain},
-    TimerFired{Timer::restart},
-    TimerFired{Timer::limit},
     TimerFired{Timer::preempt},
     OutputDrained{}};
 
@@ -390,11 +382,9 @@ TEST_CASE(
                             Phase::killing,
                             Phase::preempted,
                             Phase::waiting,
-                            Phase::draining,
-                            Phase::pausing}) {
+                            Phase::draining}) {
     for (const Event& event : kEvents) {
       FakeJob job(2, /*max_restarts=*/1);
-      job.job.options.time_limit = 1h;
       auto script = way_to(phase, job);
       Phase reached = Phase::done;
       script.push_back([&] {

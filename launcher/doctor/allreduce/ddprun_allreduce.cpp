@@ -1,9 +1,9 @@
 // Times an all-reduce over the ranks of a job, checks its sums, and writes the
 // results and the versions of LibTorch's libraries as lines "NAME VALUE".
-// ddprun --doctor starts it. Can be run by hand, also over several hosts, with
-// the size in MiB (default: 256 on GPUs, else 16):
+// ddprun --doctor starts it for the workers of one host. By hand it tests
+// several hosts, with the size in MiB (default: 256 on GPUs, else 16):
 //
-//   ddprun --nproc-per-node=8 ddprun-allreduce 64
+//   ddprun --nnodes=2 ... --nproc-per-node=8 ddprun-allreduce 64
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
@@ -92,10 +92,14 @@ void all_reduce(std::optional<int64_t> mebibytes) {
   }
   std::sort(seconds.begin(), seconds.end());
   if (ddp::rank() == 0) {
+    const double median = seconds[seconds.size() / 2];
+    const double ranks = ddp::world_size();
     std::ostringstream text;
     text << "backend " << ddp::process_group()->getBackendName() << "\nranks "
-         << ddp::world_size() << "\nbytes " << bytes << "\nseconds "
-         << seconds[seconds.size() / 2] << "\n";
+         << ddp::world_size() << "\nbytes " << bytes << "\nseconds " << median
+         << "\nbus_gb_per_second "
+         << 2 * (ranks - 1) / ranks * static_cast<double>(bytes) / median / 1e9
+         << "\n";
     write(text);
   }
 }

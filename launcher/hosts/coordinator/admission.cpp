@@ -14,16 +14,6 @@ bool is_same_token(const std::string& expected, const std::string& given) {
   return difference == 0;
 }
 
-std::string rule_difference(const std::string& option,
-                            std::chrono::milliseconds expected,
-                            std::chrono::milliseconds given) {
-  const auto text = [](std::chrono::milliseconds time) {
-    return time == kNever ? "none" : std::to_string(time.count()) + " ms";
-  };
-  return "expected " + option + " " + text(expected) +
-         " as on the host that coordinates, but got " + text(given);
-}
-
 std::string difference_of(const JobTerms& expected, const JobTerms& given) {
   if (expected.run_id != given.run_id) {
     return "expected job " + expected.run_id +
@@ -44,30 +34,6 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
     return "expected --max-restarts " + std::to_string(expected.max_restarts) +
            " as on the host that coordinates, but got " +
            std::to_string(given.max_restarts);
-  }
-  const RestartRules& rules = expected.restart_rules;
-  const RestartRules& other = given.restart_rules;
-  if (rules.window != other.window) {
-    return rule_difference("--restart-window",
-                           rules.window.value_or(kNever),
-                           other.window.value_or(kNever));
-  }
-  if (rules.first_delay != other.first_delay ||
-      rules.longest_delay != other.longest_delay) {
-    const bool is_first = rules.first_delay != other.first_delay;
-    return rule_difference(
-        is_first ? "--restart-delay" : "--restart-delay with at most",
-        is_first ? rules.first_delay : rules.longest_delay,
-        is_first ? other.first_delay : other.longest_delay);
-  }
-  if (expected.ending != given.ending) {
-    return "expected workers that end within " +
-           std::to_string(expected.ending.count()) +
-           " ms (--grace-period plus keep_alive_interval times "
-           "keep_alive_max_attempt + 1) as on the host that coordinates, but "
-           "got " +
-           std::to_string(given.ending.count()) +
-           " ms; give all hosts the same --grace-period and --rdzv-conf";
   }
   return "";
 }

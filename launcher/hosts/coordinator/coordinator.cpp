@@ -41,27 +41,8 @@ Coordinator::Coordinator(Options options, Time now)
       next_removal_(now + options_.timeouts.silence()),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms,
-                 options_.timeouts,
-                 options_.past.host_count > 0 ? options_.past.host_count
-                                              : options_.start_hosts,
-                 now),
-      last_host_count_(options_.past.host_count),
-      generation_(options_.past.generation),
-      restarts_(options_.past.restarts),
-      budget_(options_.terms.max_restarts, options_.terms.restart_rules),
-      has_lost_(options_.past.lost.has_value()),
-      broken_(options_.past.lost.value_or(
-          WorldBroken{Change::vanished, "where the hosts meet"})) {
-  budget_.resume(options_.past.restart_ages, now);
-}
-
-Coordinator::Past Coordinator::past(Time now) const {
-  return {.generation = generation_,
-          .host_count = last_host_count_,
-          .restarts = restarts_,
-          .restart_ages = budget_.ages(now)};
-}
+      gathering_(
+          options_.terms, options_.timeouts, options_.terms.most_hosts, now) {}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -94,14 +75,6 @@ Coordinator::Actions Coordinator::on_closed(Connection connection,
 
 Coordinator::Actions Coordinator::on_time(Time now) {
   advance(now);
-  return update_and_answer(std::nullopt);
-}
-
-Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
-  advance(now);
-  if (phase_ == Phase::running) {
-    break_world({Change::vanished, why});
-  }
   return update_and_answer(std::nullopt);
 }
 
@@ -308,7 +281,7 @@ void Coordinator::on_failure(const KnownHost& host, const HostFailed& failure) {
 void Coordinator::judge_failure() {
   const ReportedFailure& first = *first_failure_;
   const HostFailed& failure = first.failure;
-  if (failure.is_final || !budget_.allows(restarts_, now_)) {
+  if (failure.is_final || restarts_ >= options_.terms.max_restarts) {
     close(failure.status.shell_code(),
           "rank " + std::to_string(failure.rank) + " on host " + first.host +
               " failed: " + failure.status.text());
@@ -317,7 +290,7 @@ void Coordinator::judge_failure() {
   }
   ++restarts_;
   failed_id_ = first.id;
-  break_world({Change::failed, first.host}, budget_.spend(now_));
+  break_world({Change::failed, first.host});
 }
 
 bool Coordinator::waits_for_silent_host() const {
@@ -410,11 +383,10 @@ void Coordinator::remove_silent_hosts() {
   }
 }
 
-void Coordinator::break_world(WorldBroken why, Time::duration pause) {
+void Coordinator::break_world(WorldBroken why) {
   broken_ = std::move(why);
   phase_ = Phase::gathering;
-  gathering_ = {
-      options_.terms, options_.timeouts, last_host_count_, now_ + pause};
+  gathering_ = {options_.terms, options_.timeouts, last_host_count_, now_};
   answer_all_ = true;
 }
 
@@ -432,12 +404,9 @@ void Coordinator::form_or_give_up() {
 }
 
 void Coordinator::form() {
-  const auto next = budget_.next_allowed(restarts_, now_);
-  World world{.generation = generation_, .restarts = restarts_};
-  world.restart_after =
-      next ? std::chrono::ceil<std::chrono::milliseconds>(*next - now_)
-           : kNever;
-  generation_ = form_world(hosts_, options_.terms, world);
+  generation_ = form_world(hosts_,
+                           options_.terms,
+                           {.generation = generation_, .restarts = restarts_});
   has_lost_ = true;
   phase_ = Phase::running;
   counts_ = counts_of(hosts_, generation_);
@@ -545,7 +514,8 @@ std::string Coordinator::waiting_text(const KnownHost& host) const {
 /// then all hosts reach the coordinator.
 std::string Coordinator::loopback_hint() const {
   const bool is_one_missing =
-      generation_ < 0 && static_cast<int>(hosts_.size()) < options_.start_hosts;
+      generation_ < 0 &&
+      static_cast<int>(hosts_.size()) < options_.terms.most_hosts;
   const std::string& place = options_.loopback_place;
   return is_one_missing && !place.empty()
              ? "; no other machine reaches " + place +

@@ -21,13 +21,13 @@ namespace launcher {
 /// sockets and no clock. Its counterpart on every host is a RendezvousClient.
 ///
 /// - gathering: waits for a world with as many hosts as the last one had (the
-///   first time: start_hosts); see Gathering. Hosts above most_hosts are spare.
+///   first time: most_hosts); see Gathering. Hosts above most_hosts are spare.
 ///
 /// - running: the world breaks when a host joins (below most_hosts, and before
 ///   any host has succeeded), vanishes, leaves or fails. Gathering follows,
-///   after a failure once it is judged. A failure costs one of max_restarts (in
-///   the window, if there is one) and a delay; the other changes cost nothing.
-///   When all hosts have succeeded the job is closed.
+///   after a failure once it is judged. A failure costs one of max_restarts;
+///   the other changes cost nothing. When all hosts have succeeded the job is
+///   closed.
 ///
 /// - judging: a world ends by a failure. Its other hosts are asked for failures
 ///   of their own. When they have answered, or after half a second, the failure
@@ -56,27 +56,16 @@ class Coordinator {
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
 
-  /// State of a job with which another coordinator can go on.
-  struct Past {
-    int generation = -1;
-    int host_count = 0;  ///< of its last world
-    int restarts = 0;
-    std::vector<std::chrono::milliseconds> restart_ages{};
-    std::optional<WorldBroken> lost{};  ///< change that ended that world
-  };
-
   struct Options {
     /// Hello::id of the host that runs this coordinator. It is told last that
     /// the job is closed, is never silent, and closes the job by leaving.
     std::string own_id{};
     JobTerms terms;
-    int start_hosts = 1;  ///< number of hosts that the first world waits for
-    std::string token;    ///< token that hosts must have; empty: none
+    std::string token;  ///< token that hosts must have; empty: none
     /// Option and value of the endpoint if it is a loopback address, which no
     /// other machine reaches; else empty.
     std::string loopback_place{};
     RendezvousTimeouts timeouts{};
-    Past past{};
   };
 
   struct Send {
@@ -100,11 +89,6 @@ class Coordinator {
                     Time now,
                     const std::string& how = "");
   Actions on_time(Time now);
-  /// Breaks the present world if its workers still run. The hosts join again
-  /// for the next one.
-  ///
-  /// @param why  name that the hosts show as vanished
-  Actions suspend(const std::string& why, Time now);
 
   /// Time of the next on_time().
   Time next_deadline() const;
@@ -113,7 +97,6 @@ class Coordinator {
   bool is_known(Connection connection) const {
     return hosts_.count(connection) > 0;
   }
-  Past past(Time now) const;
   /// Result of the job, once it has ended.
   std::optional<JobClosed> closed() const {
     return phase_ == Phase::closing || phase_ == Phase::done
@@ -146,7 +129,7 @@ class Coordinator {
   bool waits_for_silent_host() const;
   void judge_failure();
 
-  void break_world(WorldBroken why, Time::duration pause = {});
+  void break_world(WorldBroken why);
   void form_or_give_up();
   void form();
   void close(int exit_code, const std::string& text);
@@ -184,7 +167,6 @@ class Coordinator {
   int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
   int restarts_ = 0;
-  RestartBudget budget_;
   int64_t arrivals_ = 0;           // number of hosts that were ever admitted
   bool has_lost_ = false;          // a world has ended; broken_ is the reason
   bool has_success_ = false;       // of a host in the present world

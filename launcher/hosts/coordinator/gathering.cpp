@@ -89,9 +89,6 @@ Gathering::Verdict Gathering::judge(const HostTable& hosts,
   if (is_hopeless(hosts, lost)) {
     return GiveUp{hopeless_text(*lost, terms_)};
   }
-  if (now < since_) {
-    return Wait{};
-  }
   const bool is_late = now - since_ >= timeouts_.join;
   if (joined < terms_.least_hosts) {
     enough_since_.reset();
@@ -129,10 +126,6 @@ std::string Gathering::describe(const HostTable& hosts,
 }
 
 std::string Gathering::end_text(int joined, int known, Time now) const {
-  if (now < since_) {
-    return "; the next start is" + in_seconds(since_ - now) +
-           " (--restart-delay)";
-  }
   const Time last = since_ + timeouts_.join;
   if (joined < terms_.least_hosts || !enough_since_) {
     return "; gives up" + in_seconds(last - now) +
@@ -149,17 +142,13 @@ std::string Gathering::end_text(int joined, int known, Time now) const {
 }
 
 void Gathering::delay(Time::duration time, Time now) {
-  // A restart delay goes on meanwhile.
-  since_ = since_ > now ? since_ : std::min(since_ + time, now);
+  since_ = std::min(since_ + time, now);
   if (enough_since_) {
     *enough_since_ += time;
   }
 }
 
 Gathering::Time Gathering::next_deadline(Time now) const {
-  if (now < since_) {
-    return since_;
-  }
   const Time last = since_ + timeouts_.join;
   const Time called =
       enough_since_ ? *enough_since_ + timeouts_.last_call : last;

@@ -15,8 +15,7 @@ namespace launcher {
 ///
 /// A world forms when all known hosts have joined and their number is at least
 /// awaited_hosts. After last_call_timeout, least_hosts are enough. After
-/// join_timeout, hosts that have not joined are left out. The time may begin
-/// after a restart delay; no world forms before.
+/// join_timeout, hosts that have not joined are left out.
 class Gathering {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -105,7 +105,6 @@ int form_world(HostTable& hosts, const JobTerms& terms, const World& world) {
     if (seat) {
       seat->generation = generation;
       seat->restarts = world.restarts;
-      seat->restart_after = world.restart_after;
     }
   }
   return generation;

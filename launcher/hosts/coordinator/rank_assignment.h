@@ -35,7 +35,7 @@ std::vector<std::optional<World>> assign_ranks(
 /// Gives each joined host a seat in a new world of at most most_hosts, and
 /// removes the seats of the others. Pure.
 ///
-/// @param world  has restarts, restart_after and the last generation
+/// @param world  has restarts and the last generation
 /// @returns the new generation, above the last one and all that the hosts know
 int form_world(HostTable& hosts, const JobTerms& terms, const World& world);
 

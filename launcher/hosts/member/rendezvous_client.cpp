@@ -119,24 +119,6 @@ RendezvousClient::Actions RendezvousClient::leave() {
          Actions{Disconnect{}};
 }
 
-RendezvousClient::Actions RendezvousClient::move_to(const std::string& endpoint,
-                                                    Time now) {
-  advance(now);
-  const bool must_disconnect = has_connection() || phase_ == Phase::connecting;
-  Actions actions = must_disconnect ? Actions{Disconnect{}} : Actions{};
-  if (is_in_world()) {
-    actions = std::move(actions) +
-              break_world({Change::unreachable, options_.endpoint, how_lost_});
-  }
-  options_.endpoint = endpoint;
-  was_connected_ = false;
-  has_answered_ = false;
-  has_requested_news_ = false;
-  give_up_ = now_ + options_.timeouts.silence();
-  backoff_.reset();
-  return std::move(actions) + connect();
-}
-
 RendezvousClient::Actions RendezvousClient::on_connected(
     const std::string& address, Time now) {
   advance(now);
@@ -181,9 +163,7 @@ RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
                 ", and nobody listens there any more; see the messages of the "
                 "ddprun on that host");
   }
-  return had_answer && is_in_world() && loss != Loss::cut
-             ? break_world({Change::unreachable, options_.endpoint, how})
-             : Actions{};
+  return {};
 }
 
 RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
@@ -262,7 +242,7 @@ RendezvousClient::Actions RendezvousClient::perform_due() {
   if (has_connection() && is_coordinator_silent()) {
     return Actions{Disconnect{}} +
            on_closed(
-               Loss::other,
+               Loss::cut,
                now_,
                "silent for " + patience_text(options_.timeouts.silence()));
   }

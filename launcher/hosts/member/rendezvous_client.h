@@ -57,8 +57,7 @@ class RendezvousClient {
   enum class Loss {
     refused,   ///< the endpoint's host answers, but no process listens
     stranger,  ///< the data was no message
-    cut,       ///< it has ended, or was not made; the coordinator may be there
-    other      ///< no address is known, or the host there coordinates no more
+    cut  ///< it has ended, was not made or is silent; the coordinator may live
   };
 
   explicit RendezvousClient(Options options);
@@ -67,11 +66,6 @@ class RendezvousClient {
   Actions join(int store_port, Time now);
   Actions report(const HostOutcome& outcome, Time now);
   Actions leave();
-  /// Goes on with a coordinator on another host, also after RendezvousLost. The
-  /// present world is broken. This host sends its state to the new coordinator.
-  ///
-  /// @param endpoint of the new coordinator, for messages
-  Actions move_to(const std::string& endpoint, Time now);
 
   /// @param address of this host in the connection
   Actions on_connected(const std::string& address, Time now);
@@ -79,9 +73,6 @@ class RendezvousClient {
   Actions on_closed(Loss loss, Time now, const std::string& how = "");
   Actions on_message(const Message& message, Time now);
   Actions on_time(Time now);
-
-  /// Generation of the last world; -1: none.
-  int generation() const { return state_.generation; }
 
   /// Time of the next on_time(); nothing: no call is needed.
   std::optional<Time> next_deadline() const;

@@ -26,7 +26,6 @@ std::string cut(const std::string& text) {
 // Messages of a host.
 
 MessageJson to_json(const Hello& hello) {
-  const RestartRules& rules = hello.terms.restart_rules;
   MessageJson json{{"is", "hello"},
                    {"version", hello.version},
                    {"token", hello.token},
@@ -34,10 +33,7 @@ MessageJson to_json(const Hello& hello) {
                    {"least_hosts", hello.terms.least_hosts},
                    {"most_hosts", hello.terms.most_hosts},
                    {"max_restarts", hello.terms.max_restarts},
-                   {"restart_delay_ms", rules.first_delay.count()},
-                   {"longest_delay_ms", rules.longest_delay.count()},
                    {"fixed_ranks", hello.terms.ranks_are_fixed},
-                   {"ending_ms", hello.terms.ending.count()},
                    {"id", hello.id},
                    {"host", hello.host},
                    {"role", hello.role},
@@ -45,9 +41,6 @@ MessageJson to_json(const Hello& hello) {
                    {"keep_alive_ms", hello.keep_alive.count()}};
   if (hello.wanted_rank) {
     json["wanted_rank"] = *hello.wanted_rank;
-  }
-  if (rules.window) {
-    json["restart_window_ms"] = rules.window->count();
   }
   return json;
 }
@@ -65,14 +58,7 @@ Hello hello_of(MessageFields& fields) {
       fields.count("most_hosts", hello.terms.least_hosts, kLargestCount);
   hello.terms.max_restarts =
       fields.count("max_restarts", 0, std::numeric_limits<int>::max());
-  RestartRules& rules = hello.terms.restart_rules;
-  rules.first_delay = fields.time("restart_delay_ms");
-  rules.longest_delay = fields.time("longest_delay_ms");
-  if (fields.has("restart_window_ms")) {
-    rules.window = fields.time("restart_window_ms");
-  }
   hello.terms.ranks_are_fixed = fields.truth("fixed_ranks");
-  hello.terms.ending = fields.time("ending_ms");
   hello.id = fields.text("id");
   hello.host = fields.text("host");
   hello.role = fields.text("role");
@@ -171,21 +157,17 @@ MessageJson to_json(const WorldFormed& formed) {
   const World& world = formed.world;
   const RoleRanks role =
       world.role.value_or(RoleRanks{world.first_rank, world.world_size});
-  MessageJson json{{"is", "formed"},
-                   {"generation", world.generation},
-                   {"restarts", world.restarts},
-                   {"host_rank", world.host_rank},
-                   {"host_count", world.host_count},
-                   {"first_rank", world.first_rank},
-                   {"world_size", world.world_size},
-                   {"first_role_rank", role.first_rank},
-                   {"role_world_size", role.size},
-                   {"store_host", world.master.host},
-                   {"store_port", world.master.port}};
-  if (world.restart_after) {
-    json["restart_after_ms"] = world.restart_after->count();
-  }
-  return json;
+  return {{"is", "formed"},
+          {"generation", world.generation},
+          {"restarts", world.restarts},
+          {"host_rank", world.host_rank},
+          {"host_count", world.host_count},
+          {"first_rank", world.first_rank},
+          {"world_size", world.world_size},
+          {"first_role_rank", role.first_rank},
+          {"role_world_size", role.size},
+          {"store_host", world.master.host},
+          {"store_port", world.master.port}};
 }
 
 WorldFormed formed_of(MessageFields& fields) {
@@ -202,9 +184,6 @@ WorldFormed formed_of(MessageFields& fields) {
       fields.count("first_role_rank", 0, world.role->size - 1);
   world.master = {fields.text("store_host"),
                   fields.count("store_port", 0, 65535)};
-  if (fields.has("restart_after_ms")) {
-    world.restart_after = fields.time("restart_after_ms");
-  }
   return {world};
 }
 

@@ -33,8 +33,7 @@ struct Hello {
   int worker_count = 1;
   std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
   std::optional<int> wanted_rank;  ///< rank among the hosts
-  /// Address of the sender, which the receiver fills in; see
-  /// reading_messages(). Empty: this process.
+  /// Address of the sender, which the receiver fills in. Empty: this process.
   std::string seen_address{};
 };
 

@@ -23,10 +23,6 @@ int MessageFields::count(const char* name, int least, int most) {
   return static_cast<int>(integer(name, least, most));
 }
 
-std::chrono::milliseconds MessageFields::time(const char* name) {
-  return std::chrono::milliseconds(integer(name, 0, kNever.count()));
-}
-
 bool MessageFields::truth(const char* name) {
   const auto found = object_.find(name);
   return found != object_.end() && found->is_boolean() ? found->get<bool>()

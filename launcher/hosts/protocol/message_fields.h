@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -25,8 +24,6 @@ class MessageFields {
 
   int64_t integer(const char* name, int64_t least, int64_t most);
   int count(const char* name, int least = 0, int most = kLargestCount);
-  /// Reads a number of milliseconds, up to kNever.
-  std::chrono::milliseconds time(const char* name);
   bool truth(const char* name);
   std::string text(const char* name, size_t most = kLongestName);
 

@@ -103,11 +103,8 @@ class Rendezvous {
   /// is no answer.
   virtual void leave() = 0;
 
-  /// This host's workers have ended and it starts no others. Called after
-  /// leave(), or when the job is closed or the rendezvous is lost.
-  virtual void end() = 0;
-
-  /// Whether the event loop has no work left for the rendezvous after end().
+  /// Whether the event loop has no work left for the rendezvous, once the job
+  /// is closed, the rendezvous is lost, or this host has left.
   /// True within a few seconds.
   virtual bool is_over() const = 0;
 };

@@ -21,8 +21,6 @@ enum class Timer {
   grace,    ///< workers were asked to end
   kill,     ///< processes got SIGKILL
   drain,    ///< ddprun's own output is being written
-  restart,  ///< delay before the next attempt
-  limit,    ///< maximum run time of the job
   preempt,  ///< workers save and end by themselves
 };
 struct TimerFired {
@@ -44,16 +42,6 @@ using Event = std::variant<WorldFormed,
                            TimerFired,
                            OutputDrained>;
 
-/// The job's run time has reached --time-limit.
-struct TimeIsUp {
-  std::chrono::milliseconds limit;
-};
-/// All workers exited with code 0 after a stop signal, and --clean-stop counts
-/// this as success.
-struct StoppedCleanly {
-  int number;  ///< number of the signal
-};
-
 /// Event that ended an attempt or the job; std::monostate if all workers
 /// succeeded.
 using Cause = std::variant<std::monostate,
@@ -63,8 +51,6 @@ using Cause = std::variant<std::monostate,
                            WorldBroken,
                            RendezvousLost,
                            JobClosed,
-                           TimeIsUp,
-                           StoppedCleanly,
                            WorkersHang>;
 
 /// Returns the exit status of the failed worker if its failure is the cause;

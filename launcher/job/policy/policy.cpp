@@ -27,19 +27,9 @@ Actions operator+(Actions first, const Actions& second) {
 }  // namespace
 
 Policy::Policy(Options options)
-    : options_(std::move(options)),
-      budget_(options_.max_restarts, options_.restart_rules),
-      stop_signals_(options_.stop_signals) {}
+    : options_(std::move(options)), stop_signals_(options_.stop_signals) {}
 
-Actions Policy::begin() const {
-  return (options_.time_limit
-              ? Actions{ArmTimer{Timer::limit, *options_.time_limit}}
-              : Actions{}) +
-         Actions{Join{}};
-}
-
-Actions Policy::on(const Event& event, Time now) {
-  now_ = now;
+Actions Policy::on(const Event& event) {
   if (std::holds_alternative<RendezvousLost>(event) ||
       std::holds_alternative<JobClosed>(event)) {
     is_member_ = false;
@@ -47,15 +37,9 @@ Actions Policy::on(const Event& event, Time now) {
   if (const auto* closed = std::get_if<JobClosed>(&event)) {
     adopt_remote_cause(*closed);
   }
-  const auto* fired = std::get_if<TimerFired>(&event);
-  if (fired != nullptr && fired->timer == Timer::limit) {
-    return on_time_is_up();
-  }
   switch (phase_) {
     case Phase::joining:
       return on_joining(event);
-    case Phase::pausing:
-      return on_pausing(event);
     case Phase::running:
       return on_running(event);
     case Phase::preempted:
@@ -81,49 +65,12 @@ Actions Policy::on_joining(const Event& event) {
                    world_ = formed.world;
                    alive_ = options_.worker_count;
                    has_failure_ = false;
-                   started_ = now_;
                    starts_again_ = false;
                    first_.reset();
                    return Actions{StartWorkers{world_}};
                  },
                  [&](const auto&) { return on_without_workers(event); }},
       event);
-}
-
-Actions Policy::on_pausing(const Event& event) {
-  const auto* fired = std::get_if<TimerFired>(&event);
-  if (fired != nullptr && fired->timer == Timer::restart) {
-    phase_ = Phase::joining;
-    return {Join{}};
-  }
-  return on_without_workers(event);
-}
-
-Actions Policy::on_time_is_up() {
-  const TimeIsUp cause{*options_.time_limit};
-  switch (phase_) {
-    case Phase::joining:
-    case Phase::pausing:
-      return end_job(cause);
-    case Phase::waiting:
-      return end_job(failure_of(cause_) ? cause_ : Cause(cause));
-    case Phase::running:
-    case Phase::preempted:
-      return leave() + stop(cause, SIGTERM);
-    case Phase::stopping:
-    case Phase::killing:
-      // The cause of the attempt's end becomes the cause of the job's end,
-      // unless another attempt was to follow.
-      if (std::holds_alternative<WorldBroken>(cause_)) {
-        cause_ = cause;
-      }
-      return std::holds_alternative<std::monostate>(cause_) ? Actions{}
-                                                            : leave();
-    case Phase::draining:
-    case Phase::done:
-      break;
-  }
-  return {};
 }
 
 Actions Policy::on_waiting(const Event& event) {
@@ -417,7 +364,7 @@ Actions Policy::end_attempt() {
     return join_again();
   }
   if (is_member_ && starts_again_ && failure_of(cause_)) {
-    return pause_and_join();
+    return join_again();
   }
   if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
     phase_ = Phase::waiting;
@@ -427,10 +374,7 @@ Actions Policy::end_attempt() {
     phase_ = Phase::waiting;
     return {};
   }
-  const auto* signal = std::get_if<SignalReceived>(&cause_);
-  const bool is_clean = options_.stops_cleanly && signal != nullptr &&
-                        phase_ == Phase::stopping && !has_failure_;
-  return end_job(is_clean ? Cause(StoppedCleanly{signal->number}) : cause_);
+  return end_job(cause_);
 }
 
 Actions Policy::on_waiting_after_failure(const Event& event) {
@@ -479,21 +423,10 @@ Actions Policy::join_again() {
   return {WriteReport{std::exchange(cause_, {})}, Join{}};
 }
 
-Actions Policy::pause_and_join() {
-  const auto delay =
-      world_.restart_after ? std::chrono::milliseconds(0) : budget_.spend(now_);
-  if (delay.count() == 0) {
-    return join_again();
-  }
-  phase_ = Phase::pausing;
-  return {WriteReport{std::exchange(cause_, {})},
-          ArmTimer{Timer::restart, delay}};
-}
-
 Actions Policy::end_job(const Cause& cause) {
   phase_ = Phase::draining;
   Actions actions = leave() + Actions{WriteReport{cause, first_}};
-  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause) ||
+  if (stop_signals_.have_come() ||
       std::holds_alternative<SignalReceived>(cause)) {
     actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
   }
@@ -507,19 +440,9 @@ Actions Policy::leave() {
 
 /// Decides whether a restart follows and tells the other hosts.
 Actions Policy::tell_failure(int rank, const Cause& cause) {
-  starts_again_ = !is_final(cause, options_.final_codes) && may_restart();
+  starts_again_ = !is_final(cause, options_.final_codes) &&
+                  world_.restarts < options_.max_restarts;
   return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
-}
-
-bool Policy::may_restart() const {
-  // With several hosts, restart_after counts from the time at which the
-  // coordinator formed the world. started_ is later, so a restart that is
-  // allowed here is allowed for all hosts. Compares milliseconds, because the
-  // value for "never" does not fit into nanoseconds.
-  const auto passed =
-      std::chrono::floor<std::chrono::milliseconds>(now_ - started_);
-  return world_.restart_after ? passed >= *world_.restart_after
-                              : budget_.allows(world_.restarts, now_);
 }
 
 }  // namespace launcher

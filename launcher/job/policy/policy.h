@@ -8,7 +8,6 @@
 #include "launcher/job/policy/event.h"
 #include "launcher/job/policy/stop_signals.h"
 #include "launcher/options/preemption.h"
-#include "launcher/options/restart_budget.h"
 
 namespace launcher {
 
@@ -76,9 +75,6 @@ using Actions = std::vector<Action>;
 /// - joining: WorldFormed -> StartWorkers, running. A stop signal,
 ///   RendezvousLost or JobClosed -> the end.
 ///
-/// - pausing: the restart timer -> Join, joining. A stop signal, RendezvousLost
-///   or JobClosed -> the end.
-///
 /// - running: the last worker succeeds -> stop the processes it left. A worker
 ///   fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
 ///   KillWorkers. A stop signal -> Leave, stop with that signal. WorldBroken,
@@ -111,17 +107,13 @@ using Actions = std::vector<Action>;
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
 /// - stopping, killing: the signal of --on-preempt -> Leave, unless all workers
-///   had succeeded. joining, pausing: the signal of --on-preempt -> the end.
-///
-/// - all phases before draining: the limit timer -> without workers, the end;
-///   with workers, Leave and, while they run, stop.
+///   had succeeded. joining: the signal of --on-preempt -> the end.
 ///
 /// Terms: "stop" is StopWorkers (SIGTERM if no signal is named), the grace
 /// timer and phase stopping. "Kill" is KillAll, the kill timer and phase
 /// killing. "The end" is Leave, WriteReport, DrainOutput and phase draining. At
-/// the "end of the attempt": a failure with restarts left -> WriteReport and
-/// the restart timer, pausing, or without a delay Join, joining; a broken world
-/// -> WriteReport, Join, joining; success of all workers -> TellOutcome,
+/// the "end of the attempt": a failure with restarts left, or a broken world ->
+/// WriteReport, Join, joining; success of all workers -> TellOutcome,
 /// waiting; a failure with several hosts -> waiting, to learn which host failed
 /// first; otherwise the end.
 ///
@@ -140,36 +132,25 @@ class Policy {
     waiting,   ///< for other hosts; own workers have ended
     draining,  ///< ddprun's own output is written
     done,
-    pausing,   ///< until the next attempt, after a failure
     preempted  ///< workers were asked to save and exit in time
   };
 
   struct Options {
     int worker_count = 1;
     int max_restarts = 0;
-    RestartRules restart_rules{};
     std::vector<int> final_codes{};  ///< exit codes that forbid a restart
     std::chrono::milliseconds grace_period{30'000};
     std::vector<int> stop_signals;
-    std::optional<std::chrono::milliseconds> time_limit{};
     std::optional<Preemption> on_preempt{};
-    /// Counts a job as successful if after a stop signal all workers exit with
-    /// code 0 in time. Without it the signal is the cause, whatever the exit
-    /// codes.
-    bool stops_cleanly = false;
   };
-  using Time = RestartBudget::Time;
 
   explicit Policy(Options options);
 
   /// Returns the first actions of a job; the phase is joining.
-  Actions begin() const;
+  static Actions begin() { return {Join{}}; }
 
   /// Returns the actions for an event.
-  ///
-  /// @param now time of the event, for restarts within a time window; any
-  ///   steady clock
-  Actions on(const Event& event, Time now = {});
+  Actions on(const Event& event);
 
   Phase phase() const { return phase_; }
   /// Number of workers of this attempt that have not exited.
@@ -181,7 +162,6 @@ class Policy {
 
  private:
   Actions on_joining(const Event& event);
-  Actions on_pausing(const Event& event);
   Actions on_running(const Event& event);
   Actions on_preempted(const Event& event);
   Actions on_stopping(const Event& event);
@@ -189,8 +169,7 @@ class Policy {
   Actions on_waiting(const Event& event);
   Actions on_waiting_after_failure(const Event& event);
   Actions on_draining(const Event& event);
-  Actions on_time_is_up();
-  /// Handles events common to joining, pausing and waiting.
+  /// Handles events common to joining and waiting.
   Actions on_without_workers(const Event& event);
   /// Handles events common to stopping and killing.
   Actions on_while_ending(const Event& event);
@@ -208,15 +187,12 @@ class Policy {
   static Actions pass_on_while_ending(int number);
   Actions end_attempt();
   Actions join_again();
-  Actions pause_and_join();
   Actions end_job(const Cause& cause);
   Actions leave();
   Actions tell_failure(int rank, const Cause& cause);
-  bool may_restart() const;
   void adopt_remote_cause(const JobClosed& closed);
 
   Options options_;
-  RestartBudget budget_;
   Phase phase_ = Phase::joining;
   World world_;
   Cause cause_;
@@ -225,9 +201,7 @@ class Policy {
   bool is_member_ = true;     // of the rendezvous: may join again
   bool has_failure_ = false;  // a worker of this attempt failed
   bool was_preempted_ = false;
-  Time started_;               // start of this attempt
   bool starts_again_ = false;  // a restart follows the reported failure
-  Time now_;
   StopSignals stop_signals_;
 };
 

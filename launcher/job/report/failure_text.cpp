@@ -194,9 +194,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
 }
 
 std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
-  const bool has_cause =
-      !std::holds_alternative<SignalReceived>(result.cause) &&
-      !std::holds_alternative<TimeIsUp>(result.cause);
+  const bool has_cause = !std::holds_alternative<SignalReceived>(result.cause);
   std::string text;
   for (const Alike& group : grouped(result.workers.exits, cause, has_cause)) {
     text += group.text();

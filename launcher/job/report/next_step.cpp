@@ -11,8 +11,8 @@ namespace launcher {
 namespace {
 
 constexpr std::string_view kDoctorOfHosts =
-    "ddprun --doctor on each host, with its command line, tests names, ports "
-    "and the paths between the hosts";
+    "ddprun --doctor on each host, with its command line, tests names and "
+    "ports; ddprun-allreduce in the program's place tests the connections";
 constexpr std::string_view kDoctorOfGpus =
     "ddprun --doctor with this command line compares GPUs, driver, CUDA and "
     "LibTorch";
@@ -39,8 +39,9 @@ constexpr Row kRows[] = {
      "--hang-timeout=SECONDS ends such a job earlier, and shows where each "
      "rank waits"},
     {"NCCL error",
-     "ddprun --doctor with this command line checks GPUs, NCCL and the paths "
-     "between hosts; NCCL_DEBUG=INFO shows NCCL's own messages"},
+     "ddprun --doctor with this command line checks GPUs and NCCL, "
+     "ddprun-allreduce in the program's place the connections between hosts; "
+     "NCCL_DEBUG=INFO shows NCCL's own messages"},
     {"Address already in use",
      "another --master-port, or --standalone on one host, which takes a free "
      "port"},

@@ -75,17 +75,6 @@ Report describe_result(const AttemptResult& result) {
           [](const RendezvousLost& lost) {
             return failed("ddprun: " + lost.text + "\n", kExitFailure);
           },
-          [&](const TimeIsUp& up) {
-            return failed("ddprun: stopped, as --time-limit is " +
-                              elapsed(up.limit) + "\n" +
-                              others_text(result, nullptr),
-                          kExitTimeIsUp);
-          },
-          [](const StoppedCleanly& stopped) {
-            return failed("ddprun: stopped by " + signal_name(stopped.number) +
-                              "; all workers ended with exit code 0\n",
-                          0);
-          },
           [&](const WorkersHang& hangs) {
             return failed("ddprun: " + hang_report(result, hangs.hang),
                           128 + hangs.hang.signal);

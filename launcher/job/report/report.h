@@ -37,9 +37,8 @@ struct Report {
 /// Describes the result of an attempt from its cause. Pure function.
 ///
 /// Exit codes: the code of the worker that failed first, or 128 + its signal;
-/// 128 + the signal that ended ddprun or the hung workers; 124 after
-/// --time-limit; `success_code` for a success, and for a clean stop with
-/// --clean-stop (torchrun: 1).
+/// 128 + the signal that ended ddprun or the hung workers; `success_code` for a
+/// success.
 Report make_report(const AttemptResult& result);
 
 /// Returns "joined", "left", "vanished" or "failed".

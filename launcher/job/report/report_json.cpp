@@ -77,15 +77,6 @@ ReportJson cause_json(const Cause& cause) {
           [](const RendezvousLost& lost) {
             return ReportJson{{"kind", "rendezvous_lost"}, {"text", lost.text}};
           },
-          [](const TimeIsUp& up) {
-            return ReportJson{{"kind", "time_is_up"},
-                              {"limit_seconds",
-                               static_cast<double>(up.limit.count()) / 1000}};
-          },
-          [](const StoppedCleanly& stopped) {
-            return ReportJson{{"kind", "stopped_cleanly"},
-                              {"signal", signal_name(stopped.number)}};
-          },
           [](const WorkersHang& hangs) { return hang_json(hangs.hang); },
           [](const JobClosed& closed) {
             return closed.exit_code == 0

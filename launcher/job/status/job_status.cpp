@@ -27,7 +27,6 @@ JobStatus job_status(JobMoment moment) {
   status.generation = world.generation;
   status.restarts = world.restarts;
   status.max_restarts = options.max_restarts;
-  status.restart_window = options.restart_rules.window;
   status.host_rank = world.host_rank;
   status.host_count =
       moment.attempts > 0 ? world.host_count : host_count(options.rendezvous);
@@ -66,8 +65,6 @@ std::string phase_name(Policy::Phase phase) {
       return "waiting";
     case Phase::draining:
       return "draining";
-    case Phase::pausing:
-      return "pausing";
     case Phase::preempted:
       return "preempted";
     case Phase::done:

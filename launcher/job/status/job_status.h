@@ -26,8 +26,6 @@ struct JobStatus {
   int generation = 0;
   int restarts = 0;
   int max_restarts = 0;
-  /// Time window of max_restarts; std::nullopt: the whole job.
-  std::optional<std::chrono::milliseconds> restart_window{};
   int host_rank = 0;
   int host_count = 1;
   int first_rank = 0;

@@ -113,10 +113,6 @@ JobStatus status_of(const StatusJson& json) {
   status.generation = count_of(json.at("generation"));
   status.restarts = count_of(json.at("restarts"));
   status.max_restarts = count_of(json.at("max_restarts"));
-  const StatusJson& window = json.at("restart_window_seconds");
-  if (!window.is_null()) {
-    status.restart_window = time_of(window);
-  }
   status.host_rank = count_of(json.at("host_rank"));
   status.host_count = count_of(json.at("host_count"));
   status.first_rank = count_of(json.at("first_rank"));
@@ -137,29 +133,25 @@ std::string status_json(const JobStatus& status) {
   for (const WorkerState& worker : status.workers) {
     ranks.push_back(rank_json(worker));
   }
-  const StatusJson json{
-      {"job", status.job},
-      {"host", status.host},
-      {"program", status.program},
-      {"pid", status.pid},
-      {"supervisor_pid", status.supervisor},
-      {"phase", status.phase},
-      {"uptime_seconds", in_seconds(status.uptime)},
-      {"attempts", status.attempts},
-      {"generation", status.generation},
-      {"restarts", status.restarts},
-      {"max_restarts", status.max_restarts},
-      {"restart_window_seconds",
-       status.restart_window ? in_seconds(*status.restart_window)
-                             : StatusJson()},
-      {"host_rank", status.host_rank},
-      {"host_count", status.host_count},
-      {"first_rank", status.first_rank},
-      {"world_size", status.world_size},
-      {"store", name_or_null(status.store)},
-      {"logs", name_or_null(status.logs)},
-      {"worker_count", status.worker_count},
-      {"ranks", std::move(ranks)}};
+  const StatusJson json{{"job", status.job},
+                        {"host", status.host},
+                        {"program", status.program},
+                        {"pid", status.pid},
+                        {"supervisor_pid", status.supervisor},
+                        {"phase", status.phase},
+                        {"uptime_seconds", in_seconds(status.uptime)},
+                        {"attempts", status.attempts},
+                        {"generation", status.generation},
+                        {"restarts", status.restarts},
+                        {"max_restarts", status.max_restarts},
+                        {"host_rank", status.host_rank},
+                        {"host_count", status.host_count},
+                        {"first_rank", status.first_rank},
+                        {"world_size", status.world_size},
+                        {"store", name_or_null(status.store)},
+                        {"logs", name_or_null(status.logs)},
+                        {"worker_count", status.worker_count},
+                        {"ranks", std::move(ranks)}};
   // Paths may contain invalid UTF-8.
   return json.dump(-1, ' ', false, StatusJson::error_handler_t::replace) + "\n";
 }

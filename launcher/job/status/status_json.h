@@ -15,11 +15,11 @@ inline constexpr size_t kMostStatusBytes = size_t{1} << 20;
 /// Returns the status as one line of JSON:
 /// - job, host, program: texts; pid of ddprun, supervisor_pid of its second
 ///   process;
-/// - phase: joining, running, preempted, stopping, killing, pausing, waiting,
+/// - phase: joining, running, preempted, stopping, killing, waiting,
 ///   draining or done, see launcher/job/policy/policy.h; uptime_seconds;
 /// - attempts: number of started attempts; generation, restarts, host_rank,
 ///   host_count, first_rank, world_size and store of the last attempt;
-///   max_restarts, and its time window restart_window_seconds, or null;
+///   max_restarts;
 /// - logs: the last attempt's folder, or null if files are not kept;
 /// - worker_count of this host, and ranks: an object for each of its workers
 ///   (the first 1024) with rank, local_rank, pid, state (running, stopped by a

@@ -22,7 +22,6 @@ std::string phase_text(const JobStatus& status) {
       {"preempted", "waits for its workers to save and to end"},
       {"stopping", "has asked its workers to end"},
       {"killing", "ends its workers with SIGKILL"},
-      {"pausing", "waits before the next start"},
       {"waiting", "has ended and waits for the other hosts"},
       {"draining", "writes its last output"}};
   for (const auto& [name, text] : known) {
@@ -41,12 +40,8 @@ std::string ranks_text(int64_t first, int64_t count, int of) {
 }
 
 std::string restarts_text(const JobStatus& status) {
-  return status.restart_window
-             ? count_text(status.restarts, "restart") + ", at most " +
-                   std::to_string(status.max_restarts) + " within " +
-                   duration_text(*status.restart_window)
-             : std::to_string(status.restarts) + " of " +
-                   count_text(status.max_restarts, "restart") + " used";
+  return std::to_string(status.restarts) + " of " +
+         count_text(status.max_restarts, "restart") + " used";
 }
 
 std::string world_text(const JobStatus& status) {

@@ -14,11 +14,9 @@ std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
   if (filter.path.empty()) {
     return std::nullopt;
   }
-  make_attempt_folder(std::filesystem::path(filter.path).parent_path(),
-                      filter.file_mode);
-  return FilteredLog(
-      LogFile(create_log(filter.path, filter.file_mode), filter.path, writer),
-      filter.texts);
+  make_attempt_folder(std::filesystem::path(filter.path).parent_path());
+  return FilteredLog(LogFile(create_log(filter.path), filter.path, writer),
+                     filter.texts);
 }
 
 }  // namespace

@@ -94,22 +94,6 @@ std::string log_folder_pattern(const Job& job) {
   return path / (job.run_id + "_XXXXXX");
 }
 
-/// Returns the mode of a folder with files of mode `files`: everybody who may
-/// read the files may enter the folder.
-mode_t folder_mode(mode_t files) {
-  constexpr mode_t kRead = 0444;
-  return 0700 | files | ((files & kRead) >> 2);
-}
-
-/// Sets the folder's mode and keeps its setgid bit, with which new files belong
-/// to the folder's group.
-void set_folder_mode(const std::string& path, mode_t files) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) {
-    ::chmod(path.c_str(), folder_mode(files) | (status.st_mode & S_ISGID));
-  }
-}
-
 /// Returns std::nullopt and sets errno if the folder cannot be created.
 std::optional<std::string> make_unique_folder(std::string pattern) {
   return ::mkdtemp(pattern.data()) != nullptr ? std::optional(pattern)
@@ -139,11 +123,8 @@ std::string make_log_folder(const Job& job) {
 }
 
 /// Creates a folder, which may exist already. Refuses a symbolic link.
-void make_own_folder(const std::string& path, std::optional<mode_t> mode) {
+void make_own_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) {
-    if (mode) {
-      set_folder_mode(path, *mode);
-    }
     return;
   }
   const int error = errno;
@@ -195,11 +176,7 @@ RunDirectory::RunDirectory(const Job& job,
     : path_(has_log_dir(job)
                 ? make_log_folder(job)
                 : make_temporary_folder(job, keeps_files(job), places)),
-      is_kept_(keeps_files(job)) {
-  if (is_kept_ && job.options.log_mode) {
-    set_folder_mode(path_, *job.options.log_mode);
-  }
-}
+      is_kept_(keeps_files(job)) {}
 
 RunDirectory::~RunDirectory() {
   if (is_kept_) {
@@ -229,14 +206,14 @@ void make_directories(const std::string& path) {
   }
 }
 
-void make_attempt_folder(const std::string& path, std::optional<mode_t> mode) {
+void make_attempt_folder(const std::string& path) {
   make_directories(
       fs::path(path).parent_path());  // may have been removed in the meantime
-  make_own_folder(path, mode);
+  make_own_folder(path);
 }
 
-void make_worker_folder(const std::string& path, std::optional<mode_t> mode) {
-  make_own_folder(path, mode);
+void make_worker_folder(const std::string& path) {
+  make_own_folder(path);
 }
 
 Fd create_log(const std::string& path, std::optional<mode_t> mode) {

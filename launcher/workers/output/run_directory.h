@@ -19,8 +19,7 @@ namespace launcher {
 /// With --log-dir, all files get the permissions that the caller's umask gives,
 /// so that log collectors can read them; umask 077 keeps them private. In a
 /// folder with the setgid bit (chmod g+s), files belong to the folder's group.
-/// --log-mode sets other permissions, regardless of umask and with or without
-/// --log-dir. Existing files are never written to, and symbolic links below
+/// Existing files are never written to, and symbolic links below
 /// --log-dir are not followed.
 ///
 /// Without --log-dir, the folder has mode 0700. If ddprun itself runs as a
@@ -78,14 +77,12 @@ void make_directories(const std::string& path);
 /// because a worker may have created it. A symbolic link is refused: a worker
 /// of an earlier attempt may have placed it.
 ///
-/// @param mode of the files in the folder; std::nullopt: umask decides
 /// @throws LaunchError if the folder cannot be created
-void make_attempt_folder(const std::string& path, std::optional<mode_t> mode);
+void make_attempt_folder(const std::string& path);
 
-/// Creates a worker's folder inside the existing folder of its attempt.
-/// Parameters and errors as for make_attempt_folder().
-void make_worker_folder(const std::string& path,
-                        std::optional<mode_t> mode = {});
+/// Creates a worker's folder inside the existing folder of its attempt. Errors
+/// as for make_attempt_folder().
+void make_worker_folder(const std::string& path);
 
 /// Creates a log file, which must not exist.
 ///

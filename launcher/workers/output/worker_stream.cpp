@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "launcher/base/count_text.h"
@@ -65,35 +64,30 @@ bool WorkerStream::read_piece() {
 }
 
 void WorkerStream::take_line(std::string_view line, LineEnd end) {
-  if (targets_.console != nullptr || targets_.filtered != nullptr) {
-    const auto prefix = targets_.prefix.at(std::chrono::system_clock::now());
-    if (targets_.console != nullptr) {
-      show(prefix, line, end);
-    }
-    if (targets_.filtered != nullptr) {
-      targets_.filtered->write_if_matching(prefix, line);
-    }
+  if (targets_.console != nullptr) {
+    show(line, end);
+  }
+  if (targets_.filtered != nullptr) {
+    targets_.filtered->write_if_matching(targets_.prefix, line);
   }
   if (targets_.keeps_last_lines && end != LineEnd::carriage_return) {
     last_lines_.add(line);
   }
 }
 
-void WorkerStream::show(const std::string& prefix,
-                        std::string_view line,
-                        LineEnd end) {
+void WorkerStream::show(std::string_view line, LineEnd end) {
   if (targets_.file && targets_.console->is_stalled()) {
     ++lines_not_shown_;
     return;
   }
-  show_what_is_missing(prefix);
-  targets_.console->write_line(prefix, line, end);
+  show_what_is_missing();
+  targets_.console->write_line(targets_.prefix, line, end);
 }
 
-void WorkerStream::show_what_is_missing(const std::string& prefix) {
+void WorkerStream::show_what_is_missing() {
   if (const int64_t lines = std::exchange(lines_not_shown_, 0)) {
     targets_.console->write_line(
-        prefix,
+        targets_.prefix,
         "ddprun: nobody read this for a time; " + count_text(lines, "line") +
             " that came then can be found in " + targets_.file_path,
         LineEnd::newline);
@@ -107,7 +101,7 @@ void WorkerStream::finish() {
   pipe_.reset();
   splitter_.finish(
       [this](std::string_view line, LineEnd end) { take_line(line, end); });
-  show_what_is_missing(targets_.prefix.at(std::chrono::system_clock::now()));
+  show_what_is_missing();
   if (targets_.file) {
     targets_.file->finish();
     targets_.file.reset();

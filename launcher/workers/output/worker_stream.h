@@ -8,7 +8,6 @@
 #include "launcher/base/fd.h"
 #include "launcher/base/last_lines.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/plan/line_prefix.h"
 #include "launcher/workers/output/console.h"
 #include "launcher/workers/output/filtered_log.h"
 #include "launcher/workers/output/log_file.h"
@@ -18,7 +17,7 @@ namespace launcher {
 /// Destinations of a worker's stdout or stderr.
 struct StreamTargets {
   Console* console = nullptr;  ///< nullptr: not shown
-  LinePrefix prefix;           ///< for the console and the filtered log
+  std::string prefix;          ///< for the console and the filtered log
   /// Log file without prefixes; none: no log file.
   std::optional<LogFile> file;
   FilteredLog* filtered = nullptr;  ///< nullptr: none
@@ -54,8 +53,8 @@ class WorkerStream {
 
  private:
   bool read_piece();
-  void show(const std::string& prefix, std::string_view line, LineEnd end);
-  void show_what_is_missing(const std::string& prefix);
+  void show(std::string_view line, LineEnd end);
+  void show_what_is_missing();
   void take_line(std::string_view line, LineEnd end);
 
   Fd pipe_;

@@ -42,9 +42,7 @@ bool runs_python(pid_t pid) {
 /// command fails or takes longer than `limit`.
 std::string output_of(const std::vector<std::string>& command,
                       milliseconds limit) {
-  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\"", "sh"};
-  argv.insert(argv.end(), command.begin(), command.end());
-  const CommandEnd end = run_and_capture({.argv = std::move(argv),
+  const CommandEnd end = run_and_capture({.argv = found_in_path(command),
                                           .environment = current_environment(),
                                           .limit = limit});
   return end.status && end.status->is_success() ? end.output : "";

@@ -74,11 +74,6 @@ TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {
   CHECK_THAT(cluster_error(hydra_task(1, 2, 1)),
              Contains("--master-addr: expected the name of host 0, which MPICH "
                       "does not tell"));
-  const auto by_etcd =
-      options_in(hydra_task(1, 2, 1),
-                 {"--rdzv-backend=etcd", "--rdzv-endpoint=e", "--rdzv-id=x"});
-  CHECK(hosts_of(by_etcd) == 2);
-  CHECK_THAT(by_etcd.cluster_note, Contains("says: host 1 of 2 ("));
 }
 
 TEST_CASE("where mpirun does not say who has rank 0, MASTER_ADDR does",

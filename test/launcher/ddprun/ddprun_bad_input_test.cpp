@@ -54,11 +54,7 @@ TEST_CASE("wrong options") {
   check_refused({"--nnodes=1", "--nproc-pernode=2", "echo"},
                 2,
                 "(did you mean --nproc-per-node?)");
-  check_refused({"--log=x", "echo"}, 2, "--log-dir, --log-mode, --logs-specs");
-  check_refused({"--strict", "echo"},
-                2,
-                "PET_NPROCS_PER_NODE",
-                {{"PET_NPROCS_PER_NODE", "2"}});
+  check_refused({"--log=x", "echo"}, 2, "--log-dir, --logs-specs");
 }
 
 TEST_CASE("what nobody knows is told, and the job runs") {

@@ -89,7 +89,7 @@ std::string line_about(const std::string& subject, const Result& result) {
 }
 
 Variables with_fake_gpus(Variables variables = {}) {
-  variables["LD_LIBRARY_PATH"] = resource("nvml");
+  variables["PATH"] = resource("gpus") + ":" + std::getenv("PATH");
   return variables;
 }
 
@@ -237,19 +237,20 @@ TEST_CASE("the doctor asks the driver for GPUs and links") {
                  Contains("0000:2b:00.0\n"));
   CHECK_THAT(line_about("all-reduce", result), Contains("4 ranks"));
   const auto joined =
-      folder.examine({}, with_fake_gpus({{"FAKE_NVML_SWITCH", "1"}}));
+      folder.examine({}, with_fake_gpus({{"FAKE_GPU_SWITCH", "1"}}));
   CHECK_THAT(line_about("links", joined),
              Contains("NVLink between all GPUs, 6 links a pair"));
   const auto denied =
-      folder.examine({}, with_fake_gpus({{"FAKE_NVML_DENIED", "0"}}));
+      folder.examine({}, with_fake_gpus({{"FAKE_GPU_HIDDEN", "0"}}));
   CHECK_THAT(line_about("GPUs", denied), Contains("ok ") && Contains("3 Fake"));
   CHECK_THAT(line_about("all-reduce", denied), Contains("3 ranks"));
   const auto lost =
-      folder.examine({}, with_fake_gpus({{"FAKE_NVML_LOST", "2"}}));
+      folder.examine({}, with_fake_gpus({{"FAKE_GPU_LOST", "2"}}));
   CHECK(lost.code() == 1);
   CHECK_THAT(line_about("GPUs", lost),
-             Contains("error    GPUs: the NVIDIA driver does not answer (GPU "
-                      "2: GPU is lost); run nvidia-smi"));
+             Contains("error    GPUs: the NVIDIA driver does not answer "
+                      "(Unable to determine the device handle for GPU2: GPU is "
+                      "lost); run nvidia-smi"));
 }
 
 TEST_CASE("the doctor without its all-reduce") {

@@ -122,10 +122,7 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
        "--on-preempt=USR1:60",
        ddprun_path(),
        "--nproc-per-node=2",
-       "--line-prefix=",
-       "--health-check=env | grep -E "
-       "'^(RANK|DDPRUN_.*_FILE|.*TIMER_FILE)=' > " +
-           folder / "checked",
+       "--output=inherit",
        "sh",
        "-c",
        "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STOP_FILE]\"; "
@@ -135,7 +132,6 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
        {"TORCHELASTIC_TIMER_FILE", folder / "fifo"}});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] []\n[0] []\n");
-  CHECK(read_file(folder / "checked") == "RANK=0\n");
 }
 
 TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
@@ -160,7 +156,6 @@ TEST_CASE("a report without a stack says how to get one") {
   const auto report_of_hang = [&] {
     return run_ddprun({"--nproc-per-node=1",
                        "--hang-timeout=1",
-                       "--time-limit=60",
                        resource("hang"),
                        "collective"},
                       {{"PATH", folder.path()}})

@@ -319,32 +319,10 @@ TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
                  !Contains("starting all workers again"));
 }
 
-TEST_CASE("hosts share one budget of restarts within a time") {
-  const MeetingPlace place;
-  const auto arguments = place.arguments(
-      "2",
-      {"--max-restarts=1",
-       "--restart-window=0.2",
-       "sh",
-       "-c",
-       // Ranks 1 and 0 fail in turn. The earlier restart no longer counts by
-       // then.
-       "n=$TORCHELASTIC_RESTART_COUNT; sleep 0.3; "
-       "[ $n = 2 ] && exit 0; [ $RANK = $((1 - n)) ] && exit 5; "
-       "exec sleep 1000"});
-  Ddprun first(arguments, kToken);
-  Ddprun second(arguments, kToken);
-  for (const Result& result : {first.finish(), second.finish()}) {
-    CAPTURE(result.err);
-    CHECK(result.code() == 0);
-    CHECK_THAT(result.err, Contains("restart 2"));
-  }
-}
-
 TEST_CASE("an elastic job takes in a host that comes and lives without it") {
   const MeetingPlace place;
   const auto arguments =
-      place.arguments("1:2", Arguments{"--start-when=1"} + waiting_worker());
+      place.arguments("1:2", waiting_worker(), ",last_call_timeout=0");
   Ddprun stays(arguments, kToken);
   stays.await_out("in a world of 1");
   stays.await_out("ready");
@@ -499,9 +477,7 @@ TEST_CASE(
     "one of three hosts is killed: the others go on, a spare takes over") {
   const MeetingPlace place;
   const auto arguments = [&](const std::string& is_host) {
-    return place.arguments("2:3",
-                           Arguments{"--start-when=3"} + waiting_worker(),
-                           ",is_host=" + is_host);
+    return place.arguments("2:3", waiting_worker(), ",is_host=" + is_host);
   };
   Ddprun first(arguments("1"), kToken);
   Ddprun second(arguments("0"), kToken);

@@ -283,37 +283,6 @@ TEST_CASE("log files have torchrun's layout and the modes of umask") {
   CHECK(rights_of(attempt / "1" / "stdout.log") == (0666 & ~own_umask()));
 }
 
-TEST_CASE("logs have the rights that one asks for, in each attempt") {
-  const TemporaryFolder folder;
-  const bool has_place = GENERATE(true, false);
-  std::vector<std::string> arguments{"--log-mode=0640",
-                                     "--max-restarts=1",
-                                     "--nproc-per-node=2",
-                                     "-r",
-                                     "3",
-                                     "-t",
-                                     "3",
-                                     "--duplicate-stdout-filters=attempt",
-                                     resource("fail_until"),
-                                     "1"};
-  if (has_place) {
-    arguments.insert(arguments.begin(), "--log-dir=" + folder.path());
-  }
-  const auto result = run_ddprun(arguments, {{"TMPDIR", folder.path()}});
-  CHECK(result.code() == 0);
-  const fs::path run = only_entry_of(folder.path());
-  CHECK(rights_of(run) == 0750);
-  for (const std::string attempt : {"0", "1"}) {
-    const fs::path worker = run / ("attempt_" + attempt) / "1";
-    CHECK(rights_of(worker.parent_path()) == 0750);
-    CHECK(rights_of(worker) == 0750);
-    CHECK(rights_of(worker / "stderr.log") == 0640);
-    CHECK(rights_of(worker.parent_path() / "filtered_stdout.log") == 0640);
-    CHECK_THAT(text_of(worker / "stdout.log"),
-               Contains("attempt " + attempt + " port "));
-  }
-}
-
 TEST_CASE("a link in the place of an attempt's folder is refused") {
   const TemporaryFolder folder;
   fs::create_directory(folder.path() + "/elsewhere");

@@ -6,18 +6,6 @@
 using Catch::Contains;
 using namespace launcher::test;
 
-TEST_CASE("a job that waits before its restarts succeeds in the end") {
-  const auto result = run_ddprun({"--nproc-per-node=2",
-                                  "--max-restarts=2",
-                                  "--restart-delay=0.01",
-                                  resource("fail_until"),
-                                  "2"});
-  CHECK(result.code() == 0);
-  CHECK_THAT(result.err,
-             Contains("waiting 0.01 s before the next start") &&
-                 Contains("waiting 0.02 s before the next start"));
-}
-
 TEST_CASE("a final exit code is the job's, without a restart") {
   const auto result = run_ddprun({"--max-restarts=3",
                                   "--final-codes=93",
@@ -26,27 +14,6 @@ TEST_CASE("a final exit code is the job's, without a restart") {
                                   "echo attempt; exit 93"});
   CHECK(result.code() == 93);
   CHECK(result.out == "[0] attempt\n");
-}
-
-TEST_CASE("a job whose time is up ends with 124, and nothing stays") {
-  const auto result =
-      run_ddprun({"--nproc-per-node=2", "--time-limit=0.2", "sleep", "1000"});
-  CHECK(result.code() == 124);
-  CHECK_THAT(result.err, Contains("stopped, as --time-limit is 0.2 s"));
-  CHECK(!result.left_something);
-}
-
-TEST_CASE("workers that all end with 0 on SIGTERM: success, if asked for") {
-  const bool is_asked_for = GENERATE(true, false);
-  Ddprun::Arguments arguments{
-      "--nproc-per-node=2", resource("on_signal"), "exit"};
-  if (is_asked_for) {
-    arguments.insert(arguments.begin(), "--clean-stop");
-  }
-  Ddprun job(arguments);
-  job.await_out("ready", 2);
-  job.signal(SIGTERM);
-  CHECK(job.finish().code() == (is_asked_for ? 0 : 128 + SIGTERM));
 }
 
 TEST_CASE("what an attempt leaves goes when the next one has started") {

@@ -224,12 +224,6 @@ TEST_CASE("where a command line's job would meet") {
   CHECK(elastic.ports[0].option == "--rdzv-endpoint");
   CHECK(elastic.ports[0].may_be_met);
   CHECK(!fixed.ports[1].may_be_met);
-  const auto by_etcd = point_of({"--nnodes=2",
-                                 "--rdzv-backend=etcd-v2",
-                                 "--rdzv-id=job",
-                                 "--rdzv-endpoint=node0:2379"});
-  CHECK(by_etcd.host == "node0");
-  CHECK(by_etcd.ports.empty());
 }
 
 TEST_CASE("who listens, in the kernel's table") {

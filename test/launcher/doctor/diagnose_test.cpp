@@ -89,30 +89,30 @@ TEST_CASE("GPUs that are not as they should be") {
   MachineFacts machine = gpu_machine();
   SECTION("a driver that does not answer") {
     machine.gpu.gpus.clear();
-    machine.gpu.nvml_error = "Driver/library version mismatch";
+    machine.gpu.driver_error = "Driver/library version mismatch";
     CHECK_THAT(line_about("GPUs", machine),
                Contains("error    GPUs: the NVIDIA driver does not answer "
                         "(Driver/library version mismatch); run nvidia-smi"));
   }
-  SECTION("device files and no library") {
+  SECTION("device files and no nvidia-smi") {
     machine.gpu = {};
     machine.gpu.device_files = 2;
     CHECK_THAT(line_about("GPUs", machine),
-               Contains("warning  GPUs: 2 GPUs in /dev, but no "
-                        "libnvidia-ml.so.1 to ask; in a container"));
+               Contains("warning  GPUs: 2 GPUs in /dev, but no nvidia-smi "
+                        "to ask; in a container"));
   }
   SECTION("a link that is down") {
     for (size_t other = 0; other < 8; ++other) {
-      machine.gpu.links[3][other].nvlinks = 0;
-      machine.gpu.links[other][3].nvlinks = 0;
+      machine.gpu.links[3][other] = "SYS";
+      machine.gpu.links[other][3] = "SYS";
     }
     CHECK_THAT(line_about("links", machine),
                Contains("warning  links: GPU 3 with fewer NVLinks"));
   }
   SECTION("no NVLink at all") {
     for (auto& row : machine.gpu.links) {
-      for (GpuLink& link : row) {
-        link.nvlinks = 0;
+      for (std::string& link : row) {
+        link = "NODE";
       }
     }
     CHECK_THAT(line_about("links", machine), Contains("ok       links: no"));

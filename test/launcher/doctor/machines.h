@@ -45,7 +45,7 @@ inline MachineFacts gpu_machine() {
   MachineFacts machine = sound_machine();
   GpuFacts& gpu = machine.gpu;
   gpu.device_files = 8;
-  gpu.has_nvml = true;
+  gpu.has_nvidia_smi = true;
   gpu.driver = "580.65.06";
   gpu.cuda = 13000;
   for (int index = 0; index < 8; ++index) {
@@ -57,15 +57,7 @@ inline MachineFacts gpu_machine() {
                         index / 4,
                         index < 4 ? "0-31" : "32-63"});
   }
-  gpu.links.assign(8, std::vector<GpuLink>(8));
-  for (size_t from = 0; from < 8; ++from) {
-    for (size_t to = 0; to < 8; ++to) {
-      if (from != to) {
-        gpu.links[from][to] = {
-            from / 4 == to / 4 ? PciPath::node : PciPath::system, 18};
-      }
-    }
-  }
+  gpu.links.assign(8, std::vector<std::string>(8, "NV18"));
   machine.all_reduce.cuda = 13000;
   machine.all_reduce.nccl = 22809;
   machine.all_reduce.nccl_built = 22809;

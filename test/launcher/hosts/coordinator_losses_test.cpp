@@ -267,7 +267,7 @@ TEST_CASE("a host that has rank 0 hears that the others may not reach it") {
                               const std::string& named) {
     job.coordinator.reset();
     job.states.clear();
-    job.start_hosts = 2;
+    job.terms.most_hosts = 2;
     Hello first = job.hello(1);
     first.seen_address = seen;
     first.wanted_rank = 0;

@@ -28,13 +28,6 @@ TEST_CASE("the first world waits for all, or for the last call") {
     CHECK(job.join(1) == "1 noted");
     CHECK(job.pass(7s) == "0 formed 0, 1 formed 0");
   }
-  SECTION("--start-when 2") {
-    job.coordinator.reset();
-    job.start_hosts = 2;
-    job.states.clear();
-    job.come(kOwn);
-    CHECK(job.come(1) == "0 formed 0, 1 formed 0");
-  }
 }
 
 TEST_CASE("too few hosts are waited for as long as join_timeout") {
@@ -262,7 +255,7 @@ TEST_CASE(
 
 TEST_CASE("generations go on above all that a host has seen") {
   FormingJob job;
-  job.start_hosts = 2;
+  job.terms.most_hosts = 2;
   job.come(kOwn);
   job.say(1, job.hello(1));
   job.states[1].generation = 41;
@@ -275,7 +268,6 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   admission.terms.run_id = "job7";
   admission.terms.most_hosts = 4;
   admission.terms.max_restarts = 2;
-  admission.terms.ending = 50s;
   admission.token = "secret";
   admission.keep_alive = 2s;
   Hello hello;
@@ -298,9 +290,6 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   CHECK_THAT(
       refusal([](Hello& other) { other.keep_alive = 60s; }),
       Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));
-  CHECK_THAT(refusal([](Hello& other) { other.terms.ending = 80s; }),
-             Contains("end within 50000 ms (--grace-period") &&
-                 Contains("got 80000 ms"));
   CHECK(refusal([](Hello& other) { other.worker_count = 8; }).empty());
   CHECK_THAT(refusal([](Hello& other) { other.worker_count = 9; }),
              Contains("expected at most 16777216 workers") &&

@@ -96,43 +96,6 @@ TEST_CASE("hosts that do not hang up are not waited for when all is over") {
 }
 
 TEST_CASE(
-    "restarts within a time: what counts, and what the hosts hear of it") {
-  FormingJob job;
-  job.terms.restart_rules.window = 60s;
-  const auto restart_after = [&job](int generation) {
-    std::optional<std::chrono::milliseconds> told;
-    for (const Coordinator::Connection from : {kOwn, 1ul}) {
-      HostState& state = job.next_state(from);
-      state.joins = true;
-      for (const auto& action : job.get().on_message(from, state, job.now)) {
-        const auto& message = std::get<Coordinator::Send>(action).message;
-        if (const auto* formed = std::get_if<WorldFormed>(&message)) {
-          told = formed->world.restart_after;
-        }
-      }
-    }
-    for (const Coordinator::Connection from : {kOwn, 1ul}) {
-      job.work(from, generation);
-    }
-    return told.value_or(-1ms);
-  };
-  job.run(2);
-  job.now += 1s;
-  CHECK(job.fail(1, 0) == "0 broken 0: b failed, 1 noted");
-  CHECK(restart_after(1) == 60s);
-  SECTION("one more in this time ends the job") {
-    job.now += 59s;
-    CHECK(job.fail(kOwn, 1) == "0 noted, 1 closed 3");
-  }
-  SECTION("later it is the first again") {
-    job.now += 60s;
-    CHECK(job.fail(kOwn, 1) == "0 noted, 1 broken 1: a failed");
-    job.now += 10s;
-    CHECK(restart_after(2) == 50s);
-  }
-}
-
-TEST_CASE(
     "a failure that its host says is final closes the job with its code") {
   FormingJob job;
   job.run(2);
@@ -171,54 +134,4 @@ TEST_CASE("a failure is judged when all have said whether they have one") {
   SECTION("or the coordinator's host leaves") {
     CHECK(job.say(kOwn, Goodbye{}) == "drop 0, 1 closed 3, 2 closed 3");
   }
-}
-
-TEST_CASE("hosts pause together before a restart, however short join_timeout") {
-  FormingJob job;
-  job.terms.restart_rules.first_delay = 60s;
-  job.terms.restart_rules.longest_delay = 60s;
-  job.timeouts = {.join = 10s, .last_call = 2s, .keep_alive = 100s};
-  job.run(2);
-  job.fail(1, 0);
-  job.join(kOwn);
-  CHECK(job.join(1) == "1 noted");
-  CHECK(job.get().next_deadline() == job.now + 60s);
-  SECTION("all are there") {
-    CHECK(job.pass(59s).empty());
-    CHECK(job.pass(1s) == "0 formed 1, 1 formed 1");
-  }
-  SECTION("one is lost, and waited for from then on") {
-    job.close(1);
-    CHECK(job.pass(67s).empty());
-    CHECK(job.pass(1s) == "0 closed 1");
-  }
-  SECTION("this process sleeps") {
-    job.now += 1h;
-    CHECK(said(job.get().on_time(job.now)) == "0 formed 1, 1 formed 1");
-  }
-}
-
-TEST_CASE("hosts with other rules of restarts are refused") {
-  FormingJob job;
-  job.terms.restart_rules = {60s, 2s, 5s};
-  job.come(kOwn);
-  const auto refusal = [&job](const RestartRules& rules) {
-    Hello hello = job.hello(1);
-    hello.terms.restart_rules = rules;
-    const auto actions = job.get().on_message(1, hello, job.now);
-    return std::get<RendezvousLost>(
-               std::get<Coordinator::Send>(actions.at(0)).message)
-        .text;
-  };
-  CHECK(refusal({std::nullopt, 2s, 5s}) ==
-        "expected --restart-window 60000 ms as on the host that coordinates, "
-        "but got "
-        "none");
-  CHECK(refusal({60s, 1s, 5s}) ==
-        "expected --restart-delay 2000 ms as on the host that coordinates, but "
-        "got "
-        "1000 ms");
-  CHECK(refusal({60s, 2s, 6s}) ==
-        "expected --restart-delay with at most 5000 ms as on the host that "
-        "coordinates, but got 6000 ms");
 }

@@ -11,23 +11,16 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
   terms_.least_hosts = between(1, 3);
   terms_.most_hosts = terms_.least_hosts + between(0, 2);
   terms_.max_restarts = between(0, 2);
-  if (one_in(2)) {
-    terms_.restart_rules.first_delay = up_to(2s);
-    terms_.restart_rules.longest_delay = 3s;
-  }
   terms_.ranks_are_fixed = one_in(4);
   if (terms_.ranks_are_fixed) {
     terms_.least_hosts = terms_.most_hosts;
   }
   oracle_.emplace(terms_);
-  coordinator_.emplace(
-      Coordinator::Options{
-          .own_id = "host0",
-          .terms = terms_,
-          .start_hosts = between(terms_.least_hosts, terms_.most_hosts),
-          .token = "secret",
-          .timeouts = short_timeouts()},
-      time());
+  coordinator_.emplace(Coordinator::Options{.own_id = "host0",
+                                            .terms = terms_,
+                                            .token = "secret",
+                                            .timeouts = short_timeouts()},
+                       time());
   const int count = terms_.most_hosts + between(-1, 1);
   for (int index = 0; index < std::max(count, 1); ++index) {
     // The coordinator's own host starts first.

@@ -24,9 +24,6 @@ std::vector<Message> every_message() {
   Hello wanting = hello;
   wanting.wanted_rank = 3;
   wanting.terms.ranks_are_fixed = true;
-  using std::chrono::milliseconds;
-  wanting.terms.restart_rules = {
-      milliseconds(3'600'000), milliseconds(2'000), milliseconds(60'000)};
   HostState state;
   state.number = int64_t{1} << 40;
   state.generation = 5;
@@ -48,8 +45,6 @@ std::vector<Message> every_message() {
               .world_size = 12,
               .master = {"10.0.0.1", 4711}};
   world.role = RoleRanks{1, 7};
-  World limited = world;
-  limited.restart_after = kNever;
   return {hello,
           wanting,
           state,
@@ -61,7 +56,6 @@ std::vector<Message> every_message() {
           Noted{"", 4},
           Noted{.seen_address = "10.0.0.7"},
           WorldFormed{world},
-          WorldFormed{limited},
           Broken{4, {WorldBroken::Change::left, "b"}},
           Broken{4, {WorldBroken::Change::vanished, "b", "silent for 15 s"}},
           alone,

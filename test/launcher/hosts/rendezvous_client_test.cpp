@@ -282,13 +282,6 @@ TEST_CASE("a world ends with the coordinator's silence, whatever the links") {
   CHECK(host.join().empty());
 }
 
-TEST_CASE("a coordinator that is one no more breaks the world at once") {
-  MemberHost host;
-  host.enter();
-  CHECK(host.close(RendezvousClient::Loss::other) == "BROKEN");
-  CHECK(host.pass(0ms) == "connect");
-}
-
 TEST_CASE("a silent coordinator is a lost connection, unless we slept") {
   MemberHost host;
   host.enter();

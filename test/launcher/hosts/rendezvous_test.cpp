@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "launcher/hosts/join_steps.h"
+#include "launcher/hosts/member/name_lookup.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/address.h"
 #include "launcher/net/name_answer.h"
@@ -186,9 +186,7 @@ struct NamedHost {
   EventLoop loop;
   Answers answers;
   NameQuestion question{.host = "node0", .option = "--master-addr"};
-  Environment environment;
-  CallerSettings settings;
-  std::optional<JoinSteps> steps;
+  std::unique_ptr<Rendezvous> rendezvous;
   int joins = 0;
 
   NamedHost() {
@@ -196,14 +194,22 @@ struct NamedHost {
     question.timeouts.between_lookups = std::chrono::milliseconds(1);
   }
   void join() {
-    if (!steps) {
-      steps.emplace(loop,
-                    JoinSteps::Options{.lookup = question},
-                    environment,
-                    settings,
-                    answers.handler());
+    if (!rendezvous) {
+      rendezvous = make_uncoordinated_rendezvous(
+          {.master = {question.host, 0},
+           .host_count = question.is_awaited ? 2 : 1,
+           .timeouts = question.timeouts},
+          [this](const RendezvousAnswer& answer) {
+            if (std::holds_alternative<WorldFormed>(answer)) {
+              ++joins;
+            } else {
+              answers.all.push_back(answer);
+            }
+          },
+          &loop,
+          question.ask);
     }
-    steps->run([this] { ++joins; });
+    rendezvous->join({});
   }
   void await_join() {
     while (joins == 0) {
@@ -290,7 +296,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
   host.question.ask = never_answer;
   host.join();
   SECTION("by leaving") {
-    host.steps->cancel();
+    host.rendezvous->leave();
   }
   SECTION("by the end of all") {}
   CHECK(host.answers.all.empty());
@@ -324,7 +330,6 @@ TEST_CASE("a name that means another host by now is followed there") {
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.3", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   Answers of_first;
   const auto first = make_rendezvous(loop, config, "first", of_first.handler());
   first->join({});
@@ -359,7 +364,6 @@ TEST_CASE(
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   Answers of_first;
   Answers of_second;
   auto first = make_rendezvous(loop, config, "first", of_first.handler());
@@ -373,7 +377,6 @@ TEST_CASE(
   CHECK(of_first.take<WorldFormed>().world.master.host == "127.0.0.1");
   of_second.take<WorldFormed>();
   first->leave();
-  first->end();
   while (!first->is_over()) {
     loop.run_once();
   }
@@ -393,6 +396,7 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   C10dConfig config;
   config.coordinator.endpoint = {"node0", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.last_call = std::chrono::milliseconds(0);
   config.timeouts.between_lookups = std::chrono::milliseconds(1);
   // A connection to a multicast address fails at once.
   bool is_own = false;
@@ -418,6 +422,7 @@ TEST_CASE("a host listens at its own address once the port is free") {
   C10dConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port_of(own_end(other))};
   config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.last_call = std::chrono::milliseconds(0);
   config.timeouts.between_lookups = std::chrono::milliseconds(1);
   Answers answers;
   const auto rendezvous =
@@ -439,7 +444,6 @@ TEST_CASE("a slow name service does not shorten the wait for other hosts") {
   C10dConfig config;
   config.coordinator.endpoint = {"node0", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   config.timeouts.join = std::chrono::milliseconds(3'000);
   config.timeouts.between_lookups = std::chrono::milliseconds(300);
   bool has_address = false;
@@ -542,7 +546,6 @@ TEST_CASE("a host that waits for others says so") {
   C10dConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.start_hosts = 2;
   config.timeouts.first_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =

@@ -99,7 +99,6 @@ TEST_CASE("ranks that no host has yet are named") {
                .least_hosts = 4,
                .most_hosts = 4,
                .ranks_are_fixed = true};
-  job.start_hosts = 4;
   job.come(kOwn);
   job.come(2);
   CHECK(wait_of(job, 2) ==
@@ -125,7 +124,7 @@ TEST_CASE("a spare and a host that has succeeded know what they wait for") {
 
 TEST_CASE("of many hosts the first are named") {
   FormingJob job;
-  job.terms.most_hosts = job.start_hosts = 20;
+  job.terms.most_hosts = 20;
   for (Coordinator::Connection from = kOwn; from < 12; ++from) {
     job.come(from);
   }

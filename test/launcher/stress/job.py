@@ -38,8 +38,6 @@ class Case:
                 f"--rdzv-endpoint={address}:{PORT}", "--rdzv-id=job",
                 "--rdzv-conf=keep_alive_interval=0.5,last_call_timeout=0.3,"
                 f"join_timeout=3{'' if self.static else f',is_host={host == 0:d}'}"]
-            if self.elastic:
-                options.append(f"--start-when={self.hosts}")
             if self.static:
                 options.append(f"--node-rank={host}")
         return [*options, "sh", WORKER, *self.habits]
