@@ -28,8 +28,8 @@
 #include "samples/support/gradients.h"
 #include "samples/support/parameter_hash.h"
 #include "samples/support/spread.h"
-#include "samples/support/stopwatch.h"
 #include "samples/support/step_times.h"
+#include "samples/support/stopwatch.h"
 #include "samples/support/text.h"
 
 namespace {
