@@ -1,3 +1,3 @@
 #pragma once
 
-#include "ddp/tensors/stateful.h"  // IWYU pragma: export
+#include "ddp/checkpoint/state/stateful.h"  // IWYU pragma: export

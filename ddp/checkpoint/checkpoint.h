@@ -15,9 +15,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/checkpoint/state/stateful.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/data/distributed_sampler.h"
-#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 

@@ -9,7 +9,7 @@
 #include <torch/arg.h>
 #include <torch/data/samplers/base.h>
 
-#include "ddp/tensors/stateful.h"
+#include "ddp/checkpoint/state/stateful.h"
 
 namespace ddp {
 

@@ -10,8 +10,8 @@
 #include <c10/core/TensorOptions.h>
 #include <c10/util/ArrayRef.h>
 
+#include "ddp/checkpoint/state/stateful.h"
 #include "ddp/job/named_parameter.h"
-#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 

@@ -5,7 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/checkpoint/pickle/python_value.h"
-#include "ddp/tensors/optimizer_state.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 
 namespace ddp::detail {
 namespace {

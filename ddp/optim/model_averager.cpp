@@ -5,10 +5,10 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/tensors/optimizer_state.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {

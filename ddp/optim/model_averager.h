@@ -11,7 +11,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/tensors/stateful.h"
+#include "ddp/checkpoint/state/stateful.h"
 
 namespace ddp {
 

@@ -16,6 +16,7 @@
 #include <torch/serialize/archive.h>
 
 #include "ddp/base/partition_whole.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/peers.h"
@@ -24,7 +25,6 @@
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/alias_without_view.h"
-#include "ddp/tensors/optimizer_state.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {

@@ -9,8 +9,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/checkpoint/state/stateful.h"
 #include "ddp/job/join.h"
-#include "ddp/tensors/stateful.h"
 
 namespace ddp {
 

@@ -11,9 +11,9 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/job/backends.h"
-#include "ddp/tensors/optimizer_state.h"
 
 namespace ddp::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include "ddp/tensors/stateful.h"
+#include "ddp/checkpoint/state/stateful.h"
 
 namespace ddp::detail {
 

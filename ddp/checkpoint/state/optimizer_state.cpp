@@ -1,4 +1,4 @@
-#include "ddp/tensors/optimizer_state.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 
 #include <memory>
 #include <string>
