@@ -33,12 +33,6 @@ std::vector<std::string> worker_only_variables(const Environment& environment) {
       names.emplace_back(name);
     }
   }
-  // Without a run id, this process is no worker: then the user set the
-  // variable.
-  if (environment.count(ddp::env::kRunId) > 0 &&
-      environment.count(ddp::env::kTimerFile) > 0) {
-    names.emplace_back(ddp::env::kTimerFile);
-  }
   return names;
 }
 

@@ -111,8 +111,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   if (hangs != nullptr && before == Phase::running) {
     const auto hung = static_cast<int>(hangs->hang.workers.size());
     seams_.status.warn(headline(hangs->hang) + "; ending " +
-                       (hung == 1 ? "it" : "them") + " with " +
-                       signal_name(hangs->hang.signal) +
+                       (hung == 1 ? "it" : "them") + " with SIGKILL" +
                        (hung < alive ? ", and all others with SIGTERM" : ""));
   }
   const auto* signal = std::get_if<SignalReceived>(&event);

@@ -25,6 +25,16 @@ void warn_of_idle_filters(Job& job) {
   }
 }
 
+void warn_of_file_timer(Job& job) {
+  const std::string* enabled =
+      find_variable(job.environment, "TORCHELASTIC_ENABLE_FILE_TIMER");
+  if (enabled != nullptr && *enabled == "1") {
+    job.warnings.push_back(
+        "TORCHELASTIC_ENABLE_FILE_TIMER=1 has no effect: ddprun has no file "
+        "timer; --hang-timeout=SECONDS ends workers that make no progress");
+  }
+}
+
 void require_reader(const LaunchOptions& options, int worker_count) {
   if (options.stdin_rank && *options.stdin_rank >= worker_count) {
     throw UsageError("--stdin: expected none or a local rank below " +
@@ -187,6 +197,7 @@ Job make_job(LaunchOptions options,
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);
+  warn_of_file_timer(job);
   return job;
 }
 

@@ -37,23 +37,8 @@ std::string worker_file(const char* name,
          std::to_string(local_rank);
 }
 
-/// Returns the FIFO of torchrun's file timer if it is enabled. Without a name
-/// from the user, it is a file in the folder of the job.
-std::string timer_fifo(const Job& job, const Attempt& attempt) {
-  if (!has_file_timer(job)) {
-    return "";
-  }
-  const std::string* chosen =
-      find_variable(job.environment, ddp::env::kTimerFile);
-  return chosen != nullptr && !chosen->empty()
-             ? *chosen
-             : attempt.job_folder + "/watchdog_timer_" +
-                   std::to_string(attempt.world.generation);
-}
-
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
-                           const std::string& timer_file,
                            const WorkerSpec& worker) {
   const World& world = attempt.world;
   ddp::detail::LaunchedWorker launched;
@@ -77,9 +62,6 @@ Environment environment_of(const Job& job,
     changes[ddp::env::kRoleWorldSize] = std::to_string(world.role->size);
   }
   changes[ddp::env::kErrorFile] = worker.error_file;
-  if (!timer_file.empty()) {
-    changes[ddp::env::kTimerFile] = timer_file;
-  }
   if (!worker.progress_file.empty()) {
     changes[ddp::env::kProgressFile] = worker.progress_file;
   }
@@ -170,19 +152,12 @@ LineFilter if_used(const LaunchPlan& plan,
 
 }  // namespace
 
-bool has_file_timer(const Job& job) {
-  const std::string* enabled =
-      find_variable(job.environment, "TORCHELASTIC_ENABLE_FILE_TIMER");
-  return enabled != nullptr && *enabled == "1";
-}
-
 LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   LaunchPlan plan;
   plan.path = job.program.path;
   plan.withheld = job.withheld;
   plan.temporary_folder = attempt.is_kept ? "" : attempt.directory;
   plan.hang_timeout = job.options.hang_timeout;
-  plan.timer_file = timer_fifo(job, attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
     WorkerSpec worker;
@@ -198,7 +173,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     if (job.options.on_preempt) {
       worker.stop_file = worker_file("stop", attempt, local_rank);
     }
-    worker.environment = environment_of(job, attempt, plan.timer_file, worker);
+    worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);
     if (!job.cpus.empty()) {
       worker.cpus = job.cpus[static_cast<size_t>(local_rank)];

@@ -55,7 +55,6 @@ struct LaunchPlan {
   LineFilter filtered_out;
   LineFilter filtered_err;
   std::optional<std::chrono::milliseconds> hang_timeout;
-  std::string timer_file{};      ///< torchrun's file timer; empty: none
   bool has_other_hosts = false;  ///< ranks of the job run elsewhere, too
 };
 
@@ -69,10 +68,6 @@ struct LaunchPlan {
 /// worker has its own GPU (--virtual-local-rank), LOCAL_RANK is 0 and
 /// CUDA_VISIBLE_DEVICES names that GPU.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
-
-/// Returns whether torchrun's file timer is enabled:
-/// TORCHELASTIC_ENABLE_FILE_TIMER is 1.
-bool has_file_timer(const Job& job);
 
 /// Returns the folder of an attempt in the folder of the run. Each world has
 /// its own, so that no folder is used twice. Empty if the run has no folder.

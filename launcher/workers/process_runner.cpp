@@ -18,7 +18,6 @@
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {
@@ -52,21 +51,6 @@ void yield_to_signalled_workers(int workers, int cpu_count) {
   if (workers > cpu_count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-}
-
-/// Describes a worker whose timer has expired. Reads the state of the process
-/// from the kernel.
-Hang hang_of(const TimerTable::Expired& timer, const WorkerSpec& worker) {
-  Hang hang;
-  hang.timer = timer.scope;
-  hang.signal = timer.signal;
-  hang.workers = {{.rank = worker.rank,
-                   .local_rank = worker.local_rank,
-                   .pid = timer.pid,
-                   .quiet = timer.after,
-                   .is_stopped = is_stopped(timer.pid),
-                   .stack = kernel_place(timer.pid)}};
-  return hang;
 }
 
 /// Describes a worker that SIGKILL did not end.
@@ -136,12 +120,6 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
-  if (!plan.timer_file.empty()) {
-    timers_.emplace(
-        context_.loop,
-        plan.timer_file,
-        [this](const TimerTable::Expired& timer) { on_timer(timer); });
-  }
   make_attempt_folders(plan);
   // Prepare all workers before the first fork: after a fork, the kernel copies
   // each page that is written to.
@@ -203,19 +181,6 @@ void ProcessRunner::abandon_start(const StartFailed& failure) {
   }
   forget();
   context_.post(failure);
-}
-
-/// Ignores timers of processes that have ended or that do not belong to a
-/// worker's session.
-void ProcessRunner::on_timer(const TimerTable::Expired& timer) {
-  const pid_t session = ::getsid(timer.pid);
-  const auto worker = std::find_if(
-      workers_.begin(), workers_.end(), [session](const Worker& entry) {
-        return entry.process.pid() == session && !entry.has_exited;
-      });
-  if (worker != workers_.end() && timer.signal != 0) {
-    context_.post(WorkersHang{hang_of(timer, worker->spec)});
-  }
 }
 
 void ProcessRunner::on_exit(Worker& worker) {
@@ -419,7 +384,6 @@ void ProcessRunner::forget() {
   exec_errors_.reset();
   early_exits_.clear();
   progress_.reset();
-  timers_.reset();
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.kill_all();

@@ -9,7 +9,6 @@
 #include "launcher/machine/job_cgroup.h"
 #include "launcher/machine/out_of_memory.h"
 #include "launcher/workers/progress/progress_watch.h"
-#include "launcher/workers/progress/timer_file.h"
 #include "launcher/workers/worker.h"
 #include "launcher/workers/worker_runner.h"
 
@@ -64,7 +63,6 @@ class ProcessRunner : public WorkerRunner {
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
   void end_start();
-  void on_timer(const TimerTable::Expired& timer);
   void on_exit(Worker& worker);
   void post_what_is_left();
   void forget();
@@ -88,7 +86,6 @@ class ProcessRunner : public WorkerRunner {
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
   std::optional<ProgressWatch> progress_;  // until workers are asked to end
-  std::optional<TimerFile> timers_;
   std::vector<WorkerExit> exits_;
   std::set<pid_t> asked_;  // children other than workers, asked to end
   // State until every worker has executed its program: the error pipe, and

@@ -39,27 +39,31 @@ TEST_CASE("a job in a worker of another job has no files of that") {
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
                           {"DDPRUN_STOP_SIGNAL", "10"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
-                          {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                           {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
-                          {"TORCHELASTIC_RUN_ID", "outer"},
-                          {"TORCHELASTIC_TIMER_FILE", "/outer/fifo"}};
+                          {"TORCHELASTIC_RUN_ID", "outer"}};
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
                                                  "DDPRUN_STOP_FILE",
                                                  "DDPRUN_STOP_SIGNAL",
-                                                 "TORCHELASTIC_TIMER_FILE",
                                                  "DDPRUN_TOKEN"});
   CHECK(job.environment ==
-        Environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
-                    {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
+        Environment{{"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                     {"TORCHELASTIC_RUN_ID", "outer"}});
 }
 
-TEST_CASE("a timer's file that a user has named is kept") {
-  const Environment own{{"TORCHELASTIC_TIMER_FILE", "/tmp/mine"}};
-  const Job job = make_job(shell(), HostInfo{}, own, "unique");
-  CHECK(job.withheld.empty());
-  CHECK(job.environment == own);
+TEST_CASE("torchrun's file timer is accepted, with a warning") {
+  const auto warnings_of = [](const std::string& value) {
+    return make_job(shell(),
+                    HostInfo{},
+                    {{"TORCHELASTIC_ENABLE_FILE_TIMER", value}},
+                    "unique")
+        .warnings;
+  };
+  CHECK(warnings_of("0").empty());
+  REQUIRE(warnings_of("1").size() == 1);
+  CHECK_THAT(warnings_of("1").front(),
+             Contains("TORCHELASTIC_ENABLE_FILE_TIMER=1 has no effect") &&
+                 Contains("--hang-timeout"));
 }
 
 TEST_CASE("what the command line had to say comes with the job") {

@@ -22,7 +22,6 @@
 #include "launcher/options/options.h"
 #include "launcher/options/rendezvous_values.h"
 #include "launcher/workers/error_file.h"
-#include "launcher/workers/progress/timer_table.h"
 #include "test/support/catch.h"
 #include "test/support/damage.h"
 #include "test/support/number_from.h"
@@ -372,24 +371,6 @@ TEST_CASE("damaged progress of workers") {
                            shown.end(),
                            [](char c) { return c >= ' ' && c <= '~'; }),
                "text that can be shown");
-      });
-}
-
-TEST_CASE("damaged requests for a timer") {
-  damage_and_read(
-      {R"({"version": 1, "pid": 7, "scope_id": "a", "expiration_time": 12.5,)"
-       R"( "signal": 9})",
-       R"({"version": 1, "pid": 7, "scope_id": "a", "expiration_time": -1,)"
-       R"( "signal": 0})"},
-      and_numbers({"\"", "{", "}", "[", ",", "null", "1e999"}),
-      [](const std::string& text) {
-        if (const auto request = parse_timer_request(text)) {
-          expect(request->pid > 0, "a process");
-          TimerTable table;
-          const TimerTable::Time now{};
-          table.apply(*request, now, 10.0);
-          table.remove_expired(now);
-        }
       });
 }
 

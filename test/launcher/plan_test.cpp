@@ -259,10 +259,10 @@ TEST_CASE("the prefix is the rank, or torchrun's template") {
 
 TEST_CASE("a described plan says what a worker does not inherit") {
   Job job = job_of(2);
-  job.withheld = {"DDPRUN_STOP_FILE", "TORCHELASTIC_TIMER_FILE"};
+  job.withheld = {"DDPRUN_STOP_FILE", "DDPRUN_TOKEN"};
   const auto text = describe(make_plan(job, attempt_of_one_host(2)));
   const std::string command =
-      "env -u DDPRUN_STOP_FILE -u TORCHELASTIC_TIMER_FILE \\\n  GROUP_RANK=0";
+      "env -u DDPRUN_STOP_FILE -u DDPRUN_TOKEN \\\n  GROUP_RANK=0";
   CHECK_THAT(text,
              Contains("# rank 0, local rank 0\n" + command) &&
                  Contains("# rank 1, local rank 1\n" + command));

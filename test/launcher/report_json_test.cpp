@@ -105,7 +105,7 @@ TEST_CASE("other causes as JSON") {
       {.rank = 5, .local_rank = 1, .pid = 77, .has_reported = true}};
   hang.others = {{4, false, ""}};
   CHECK(cause_of(WorkersHang{hang}) == object(R"({
-    "kind": "hang", "rank": 5, "timeout_seconds": 1.5, "timer": null,
+    "kind": "hang", "rank": 5, "timeout_seconds": 1.5,
     "hung": [{"rank": 5, "local_rank": 1, "pid": 77, "quiet_seconds": 0,
               "limit_seconds": 0, "last_report": "", "is_stopped": false,
               "stack": null}],

@@ -10,9 +10,8 @@
 namespace ddp {
 
 /// Names of the variables that ddprun and torchrun set for every worker.
-/// kTimerFile is set only with TORCHELASTIC_ENABLE_FILE_TIMER=1. Only ddprun
-/// sets the last three: kProgressFile with --hang-timeout, kStopFile and
-/// kStopSignal with --on-preempt.
+/// Only ddprun sets the last three: kProgressFile with --hang-timeout,
+/// kStopFile and kStopSignal with --on-preempt.
 namespace env {
 /// Rank of the worker, over all hosts.
 inline constexpr const char* kRank = "RANK";
@@ -46,8 +45,6 @@ inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 /// File for the worker's error; see record_errors.h.
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
-/// FIFO of torchrun's file timer.
-inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 /// The worker writes its progress here; see base/job_files/progress_text.h.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 /// The worker reads a stop request here; see base/job_files/stop_file.h.

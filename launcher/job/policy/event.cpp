@@ -1,6 +1,7 @@
 #include "launcher/job/policy/event.h"
 
 #include <algorithm>
+#include <csignal>
 
 namespace launcher {
 
@@ -8,8 +9,8 @@ std::optional<ExitStatus> failure_of(const Cause& cause) {
   if (const auto* exit = std::get_if<WorkerExited>(&cause)) {
     return exit->status;
   }
-  if (const auto* hangs = std::get_if<WorkersHang>(&cause)) {
-    return ExitStatus{.signal = hangs->hang.signal};
+  if (std::holds_alternative<WorkersHang>(cause)) {
+    return ExitStatus{.signal = SIGKILL};
   }
   return std::nullopt;
 }

@@ -147,7 +147,7 @@ Actions Policy::end_hung(const WorkersHang& hangs) {
   }
   // Hung workers get no grace period; the others do.
   return stop(hangs, SIGTERM) +
-         Actions{KillWorkers{std::move(local_ranks), hangs.hang.signal}};
+         Actions{KillWorkers{std::move(local_ranks), SIGKILL}};
 }
 
 Actions Policy::on_signal_while_running(const SignalReceived& signal) {

@@ -4,15 +4,10 @@
 #include <utility>
 
 #include "ddp/base/text/rank_text.h"
-#include "launcher/base/shortened.h"
 #include "launcher/job/report/failure_text.h"
 
 namespace launcher {
 namespace {
-
-bool is_of_timer(const Hang& hang) {
-  return hang.timeout.count() == 0;
-}
 
 std::string last_report_text(bool has_reported, const std::string& last) {
   return !has_reported  ? "no report yet"
@@ -20,13 +15,11 @@ std::string last_report_text(bool has_reported, const std::string& last) {
                         : "last report \"" + last + "\"";
 }
 
-std::string place_of(const HungWorker& worker, const Hang& hang) {
+std::string place_of(const HungWorker& worker) {
   std::string text = "  rank " + std::to_string(worker.rank) + " (local rank " +
                      std::to_string(worker.local_rank) + ", pid " +
-                     std::to_string(worker.pid) + ")";
-  if (!is_of_timer(hang)) {
-    text += ": " + last_report_text(worker.has_reported, worker.last_report);
-  }
+                     std::to_string(worker.pid) + "): " +
+                     last_report_text(worker.has_reported, worker.last_report);
   if (worker.is_stopped) {
     text += "; it is stopped by a signal, SIGCONT would continue it";
   }
@@ -71,10 +64,6 @@ std::string headline(const Hang& hang) {
   const HungWorker& first = hang.workers.front();
   const std::string who = ddp::detail::rank_list(std::move(ranks)) +
                           (hang.workers.size() == 1 ? " hangs" : " hang");
-  if (is_of_timer(hang)) {
-    return who + ": its timer \"" + shortened(hang.timer, 100) +
-           "\" has expired after " + elapsed(first.quiet);
-  }
   return who + ": no progress for " + elapsed(first.quiet) + " (" +
          (first.limit > hang.timeout
               ? "it may take " + elapsed(first.limit) + ", "
@@ -88,7 +77,7 @@ std::string hang_report(const AttemptResult& result, const Hang& hang) {
   AttemptResult others = result;
   auto& exits = others.workers.exits;
   for (const HungWorker& worker : hang.workers) {
-    text += place_of(worker, hang);
+    text += place_of(worker);
     const auto exit = std::find_if(
         exits.begin(), exits.end(), [&worker](const WorkerExit& entry) {
           return entry.local_rank == worker.local_rank;

@@ -1,6 +1,7 @@
 #include "launcher/job/report/report.h"
 
 #include <algorithm>
+#include <csignal>
 #include <string_view>
 
 #include "ddp/base/job_files/error_file.h"
@@ -77,7 +78,7 @@ Report describe_result(const AttemptResult& result) {
           },
           [&](const WorkersHang& hangs) {
             return failed("ddprun: " + hang_report(result, hangs.hang),
-                          128 + hangs.hang.signal);
+                          128 + SIGKILL);
           },
           [&](const JobClosed& closed) {
             return closed_report(result, closed);

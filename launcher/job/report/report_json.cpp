@@ -50,7 +50,6 @@ ReportJson hang_json(const Hang& hang) {
   return {{"kind", "hang"},
           {"rank", hang.workers.front().rank},
           {"timeout_seconds", seconds_json(hang.timeout)},
-          {"timer", text_or_null(hang.timer)},
           {"hung", std::move(hung)},
           {"others", std::move(others)}};
 }

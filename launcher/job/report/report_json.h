@@ -27,11 +27,11 @@ struct JobFacts {
 ///   its fields: `rank`, `is_final` (an exit code of --final-codes), `signal`,
 ///   `host`, `text`, `limit_seconds`. If a worker's failure ends a job of
 ///   several hosts, `first` holds `rank` and `host` of the failure that was
-///   reported to the coordinator first. A hang has `timeout_seconds`, `timer`
-///   (torchrun's file timer, or null), `hung` (for each hung worker `rank`,
-///   `local_rank`, `pid`, `quiet_seconds`, `limit_seconds`, `last_report`
-///   (null: none), `is_stopped`, `stack` (null: unknown)), and `others` (`rank`
-///   and `last_report` of the other running workers)
+///   reported to the coordinator first. A hang has `timeout_seconds`, `hung`
+///   (for each hung worker `rank`, `local_rank`, `pid`, `quiet_seconds`,
+///   `limit_seconds`, `last_report` (null: none), `is_stopped`, `stack` (null:
+///   unknown)), and `others` (`rank` and `last_report` of the other running
+///   workers)
 /// - `out_of_memory_kills`: number of processes that the kernel killed during
 ///   the attempt because memory was full, in `out_of_memory_cgroup`
 /// - `workers`: for each worker `rank`, `local_rank`, `pid`, `after_seconds`

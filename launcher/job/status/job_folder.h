@@ -8,11 +8,11 @@
 namespace launcher {
 
 /// Chooses the folder of the files that ddprun shares with its workers
-/// (progress, requests to stop, the list of ended workers, torchrun's file
-/// timer) and with `ddprun --status`: the folder of the run if that is a
-/// temporary one, else a temporary folder that the destructor removes. It has
-/// mode 0700 and is never a --log-dir, which other users may read and which may
-/// lie on a file server: a worker writes to the folder in each step.
+/// (progress, requests to stop) and with `ddprun --status`: the folder of the
+/// run if that is a temporary one, else a temporary folder that the destructor
+/// removes. It has mode 0700 and is never a --log-dir, which other users may
+/// read and which may lie on a file server: a worker writes to the folder in
+/// each step.
 ///
 /// Holds a lock (flock) on the folder while one of ddprun's processes is alive,
 /// so that readers and systemd-tmpfiles can distinguish the folder of a running
@@ -20,7 +20,7 @@ namespace launcher {
 class JobFolder {
  public:
   /// @throws LaunchError if no place is writable although the job needs one:
-  ///   for --hang-timeout, --on-preempt and torchrun's file timer
+  ///   for --hang-timeout or --on-preempt
   JobFolder(const Job& job, const RunDirectory& directory);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;

@@ -3,13 +3,12 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <csignal>
 #include <string>
 #include <vector>
 
 namespace launcher {
 
-/// A worker that HangJudge finds hung, or whose file timer has expired.
+/// A worker that HangJudge finds hung.
 struct HungWorker {
   int rank = 0;
   int local_rank = 0;
@@ -33,11 +32,9 @@ struct RankReport {
 
 /// Workers that hang, for the report.
 struct Hang {
-  std::string timer{};  ///< name of the expired file timer; "": none
   std::vector<HungWorker> workers{};     ///< hung workers, at least one
   std::vector<RankReport> others{};      ///< running workers that do not hang
-  std::chrono::milliseconds timeout{0};  ///< --hang-timeout; 0 for a file timer
-  int signal = SIGKILL;                  ///< signal that ends the hung workers
+  std::chrono::milliseconds timeout{0};  ///< --hang-timeout
 };
 
 }  // namespace launcher

@@ -116,20 +116,15 @@ TEST_CASE(
 }
 
 TEST_CASE("workers of a job in a job do not report to the outer one's files") {
-  const TemporaryFolder folder;
-  const auto result = run_ddprun(
-      {"--hang-timeout=60",
-       "--on-preempt=USR1:60",
-       ddprun_path(),
-       "--nproc-per-node=2",
-       "--output=inherit",
-       "sh",
-       "-c",
-       "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STOP_FILE]\"; "
-       "[ $TORCHELASTIC_TIMER_FILE != " +
-           folder / "fifo" + " ] && [ -p $TORCHELASTIC_TIMER_FILE ]"},
-      {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
-       {"TORCHELASTIC_TIMER_FILE", folder / "fifo"}});
+  const auto result =
+      run_ddprun({"--hang-timeout=60",
+                  "--on-preempt=USR1:60",
+                  ddprun_path(),
+                  "--nproc-per-node=2",
+                  "--output=inherit",
+                  "sh",
+                  "-c",
+                  "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STOP_FILE]\""});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] []\n[0] []\n");
 }
@@ -177,46 +172,6 @@ TEST_CASE("what gdb writes of threads") {
         "#3  step()");
   CHECK(launcher::frames_of_gdb("#0 " + std::string(100'000, 'x')).size() <
         10'000);
-}
-
-TEST_CASE("torchrun's file timer ends a worker that does not end it in time") {
-  Ddprun job({"--nproc-per-node=2",
-              "--max-restarts=1",
-              "sh",
-              "-c",
-              "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
-              "ask() { printf '{\"version\":1,\"pid\":%d,\"scope_id\":\"%s\","
-              "\"expiration_time\":%d.5,\"signal\":%d}\\n' $$$$ $1 $2 $3 > "
-              "$TORCHELASTIC_TIMER_FILE; }; now=$(date +%s); "
-              "ask ended $((now + 1)) 9; ask ended -5 0; "
-              "if [ $RANK = 1 ]; then ask step $((now - 1)) 9; fi; sleep 30"},
-             {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}});
-  const auto result = job.finish();
-  CHECK(result.code() == 0);
-  CHECK_THAT(result.err,
-             Contains("ddprun: rank 1 hangs: its timer \"step\" has expired "
-                      "after 0.") &&
-                 Contains("restart 1 of 1"));
-  CHECK(!result.left_something);
-  CHECK(!job.left_files());
-}
-
-TEST_CASE("torchrun's file timer: the user's file, and only where enabled") {
-  const TemporaryFolder folder;
-  const std::string file = folder / "timer";
-  const std::string enabled = GENERATE("0", "1");
-  const auto result =
-      run_ddprun({"sh", "-c", "test -p $TORCHELASTIC_TIMER_FILE; echo fifo $?"},
-                 {{"TORCHELASTIC_ENABLE_FILE_TIMER", enabled},
-                  {"TORCHELASTIC_TIMER_FILE", file}});
-  CHECK(result.out == (enabled == "1" ? "[0] fifo 0\n" : "[0] fifo 1\n"));
-  CHECK(folder.size() == 0);
-  ddp::test::write_file(file, "mine");
-  const auto refused = run_ddprun({"true"},
-                                  {{"TORCHELASTIC_ENABLE_FILE_TIMER", enabled},
-                                   {"TORCHELASTIC_TIMER_FILE", file}});
-  CHECK(refused.code() == (enabled == "1" ? 1 : 0));
-  CHECK(read_file(file) == "mine");
 }
 
 TEST_CASE("Ctrl-Z stops the workers, which do not hang then") {
