@@ -24,8 +24,8 @@ namespace ddp {
 /// mostly the second one after it, and stays true. Steps before the signal do
 /// not wait for the GPU; steps after it do. Without reduced passes this
 /// function never returns true: the ranks must then agree on their stop files
-/// by a collective of their own. DDPRUN_STOP_FILE names the stop file of a
-/// rank; a stop is requested once the file has content.
+/// by a collective of their own. The stop file of a rank is
+/// $DDPRUN_JOB_DIR/stop_$RANK; a stop is requested once the file has content.
 ///
 /// In a `Join`, a rank without inputs takes part, also if it alone gets the
 /// signal. The ranks with inputs leave the loop after the same pass. Then all

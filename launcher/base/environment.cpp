@@ -25,17 +25,6 @@ const std::string* find_variable(const Environment& environment,
   return found == environment.end() ? nullptr : &found->second;
 }
 
-std::vector<std::string> worker_only_variables(const Environment& environment) {
-  std::vector<std::string> names;
-  for (const char* name :
-       {ddp::env::kProgressFile, ddp::env::kStopFile, ddp::env::kStopSignal}) {
-    if (environment.count(name) > 0) {
-      names.emplace_back(name);
-    }
-  }
-  return names;
-}
-
 ddp::EnvReader reader_of(const Environment& environment) {
   return [&environment](const char* name) -> const char* {
     const std::string* value = find_variable(environment, name);

@@ -19,11 +19,6 @@ Environment current_environment();
 const std::string* find_variable(const Environment& environment,
                                  const std::string& name);
 
-/// Returns the names of variables that a launcher set for this process alone,
-/// as its worker: ddprun's files. A job started by this worker must not inherit
-/// them; it has its own values or none.
-std::vector<std::string> worker_only_variables(const Environment& environment);
-
 /// Returns a reader of the environment, which must outlive the reader.
 ddp::EnvReader reader_of(const Environment& environment);
 

@@ -15,6 +15,7 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/caller_settings.h"
 #include "launcher/net/address.h"
+#include "launcher/workers/job_directory.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
 
@@ -42,10 +43,14 @@ struct JobResources {
   CallerSettings settings;
   RunDirectory directory;
   JobFolder folder;
+  JobDirectory job_directory;
   JobCgroup cgroup;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)), directory(job), folder(job, directory) {}
+      : signals(signals_for(job)),
+        directory(job),
+        folder(job, directory),
+        job_directory(job) {}
 };
 
 /// Runs the job in the supervisor: creates the event loop and all objects that
@@ -110,7 +115,7 @@ int supervise(const Job& job,
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
   Supervisor supervisor(job,
-                        {directory.path(), resources.folder.path()},
+                        {directory.path(), resources.job_directory.path()},
                         {.events = events,
                          .rendezvous = *rendezvous,
                          .workers = workers,
@@ -167,7 +172,7 @@ std::string dry_run(const Job& job) {
                     job,
                     {world,
                      attempt_directory(run_directory_pattern(job), world),
-                     temporary_folder_pattern(job)}));
+                     job_directory_pattern(job)}));
 }
 
 std::string make_run_id() {

@@ -63,7 +63,7 @@ class Supervisor {
 
   struct Folders {
     std::string files;  ///< of the run; has a subfolder per attempt
-    std::string job{};  ///< see JobFolder; empty: none
+    std::string job{};  ///< see JobDirectory; empty: none
   };
 
   Supervisor(const Job& job, Folders folders, const Seams& seams);

@@ -65,13 +65,9 @@ constexpr Meaning kVariables[] = {
     {"PYTHON_EXEC", "The Python of programs that end in .py."},
     {"TMPDIR", "Where files of a job lie that has no --log-dir [/tmp]."},
     {"DDPRUN_TOKEN", "A secret that all hosts of a job must know."},
-    {"DDPRUN_PROGRESS_FILE",
-     "For workers under --hang-timeout: the file to report progress to."},
-    {"DDPRUN_STOP_FILE",
-     "For workers under --on-preempt: the file that tells those who have made "
-     "it to save and to end."},
-    {"DDPRUN_STOP_SIGNAL",
-     "For workers under --on-preempt: the number of its signal, which "
-     "ddp::stop_requested() ignores, unless it is one that ends jobs."}};
+    {"DDPRUN_JOB_DIR",
+     "For workers under --hang-timeout and --on-preempt: the folder of the "
+     "files progress_$RANK, to report progress to, and stop_$RANK, which tells "
+     "a worker that has made it to save and to end."}};
 
 }  // namespace launcher

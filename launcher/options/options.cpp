@@ -64,8 +64,8 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
       "hang-timeout",
       "SECONDS",
       "A worker that reports progress and then none for so long has failed; "
-      "how to report: ddp/progress.h, or any line written into the file that "
-      "DDPRUN_PROGRESS_FILE names [never]",
+      "how to report: ddp/progress.h, or any line written into the file "
+      "$DDPRUN_JOB_DIR/progress_$RANK [never]",
       [&options](const std::string& text) {
         options.hang_timeout =
             std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
@@ -74,7 +74,7 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
       "on-preempt",
       "SIGNAL[:SECONDS]",
       "At this signal workers that ask (ddp::stop_requested(), or the file "
-      "that DDPRUN_STOP_FILE names) are told to save and to end by "
+      "$DDPRUN_JOB_DIR/stop_$RANK) are told to save and to end by "
       "themselves, others get it; after SECONDS SIGTERM. No restart follows, "
       "and 0 if all end with 0 [never; SECONDS: 30]",
       into(options.on_preempt, parse_preemption));

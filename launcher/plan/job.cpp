@@ -140,11 +140,14 @@ void complete_rendezvous(Job& job) {
              job.options.rendezvous);
 }
 
-/// The secret is for ddprun only: a worker's environment may be copied to
-/// experiment records and crash dumps.
-void withhold_token(Job& job) {
-  if (job.environment.erase("DDPRUN_TOKEN") > 0) {
-    job.withheld.emplace_back("DDPRUN_TOKEN");
+/// DDPRUN_JOB_DIR is of an outer job, if this ddprun is its worker. The secret
+/// is for ddprun only: a worker's environment may be copied to experiment
+/// records and crash dumps.
+void withhold_variables(Job& job) {
+  for (const char* name : {ddp::env::kJobDir, "DDPRUN_TOKEN"}) {
+    if (job.environment.erase(name) > 0) {
+      job.withheld.emplace_back(name);
+    }
   }
 }
 
@@ -174,10 +177,6 @@ Job make_job(LaunchOptions options,
   }
   job.program = find_program(options, environment);
   job.environment = environment;
-  job.withheld = worker_only_variables(environment);
-  for (const std::string& name : job.withheld) {
-    job.environment.erase(name);
-  }
   job.host_name = host.name;
   job.cpu_count = host.cpu_count;
   // Several hosts must have the same run id, so it cannot be random.
@@ -193,7 +192,7 @@ Job make_job(LaunchOptions options,
   }
   refuse_restarts_of_uncoordinated_hosts(job);
   complete_rendezvous(job);
-  withhold_token(job);
+  withhold_variables(job);
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/job_files/job_directory.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/plan/name_template.h"
 
@@ -26,15 +27,6 @@ std::string signal_list(const std::vector<int>& signals) {
     text += (text.empty() ? "" : ",") + signal_name(number);
   }
   return text;
-}
-
-/// Returns the path of a file for one worker and this attempt.
-std::string worker_file(const char* name,
-                        const Attempt& attempt,
-                        int local_rank) {
-  return attempt.job_folder + "/" + name + "_" +
-         std::to_string(attempt.world.generation) + "_" +
-         std::to_string(local_rank);
 }
 
 Environment environment_of(const Job& job,
@@ -62,13 +54,8 @@ Environment environment_of(const Job& job,
     changes[ddp::env::kRoleWorldSize] = std::to_string(world.role->size);
   }
   changes[ddp::env::kErrorFile] = worker.error_file;
-  if (!worker.progress_file.empty()) {
-    changes[ddp::env::kProgressFile] = worker.progress_file;
-  }
-  if (!worker.stop_file.empty()) {
-    changes[ddp::env::kStopFile] = worker.stop_file;
-    changes[ddp::env::kStopSignal] =
-        std::to_string(job.options.on_preempt->signal);
+  if (!attempt.job_directory.empty()) {
+    changes[ddp::env::kJobDir] = attempt.job_directory;
   }
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
@@ -167,11 +154,11 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
       worker.directory = attempt.directory + "/" + std::to_string(local_rank);
       worker.error_file = worker.directory + "/error.json";
     }
-    if (plan.hang_timeout) {
-      worker.progress_file = worker_file("progress", attempt, local_rank);
-    }
-    if (job.options.on_preempt) {
-      worker.stop_file = worker_file("stop", attempt, local_rank);
+    if (!attempt.job_directory.empty()) {
+      const auto files = ddp::detail::files_of_rank(
+          attempt.job_directory, std::to_string(worker.rank));
+      worker.progress_file = files.progress;
+      worker.stop_file = files.stop;
     }
     worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);

@@ -14,11 +14,9 @@ namespace launcher {
 /// Values that differ between the first start of the workers and a restart.
 struct Attempt {
   World world;
-  std::string directory;  ///< of this attempt's files; empty: none
-  /// Folder of the files through which workers and ddprun communicate; empty:
-  /// none.
-  std::string job_folder{};
-  bool is_kept = true;  ///< `directory` is kept after the attempt
+  std::string directory;        ///< of this attempt's files; empty: none
+  std::string job_directory{};  ///< DDPRUN_JOB_DIR; empty: none
+  bool is_kept = true;          ///< `directory` is kept after the attempt
 };
 
 /// Description of a worker process.

@@ -36,8 +36,8 @@ void make_attempt_folders(const LaunchPlan& plan) {
 }
 
 /// Writes a request into the stop file that a worker has created (see
-/// ddp/base/job_files/stop_file.h). Replaces the file atomically. Returns false
-/// if the path is not a regular file.
+/// ddp/base/job_files/job_directory.h). Replaces the file atomically. Returns
+/// false if the path is not a regular file.
 bool write_stop_file(const std::string& file, const std::string& line) {
   struct stat status {};
   return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -126,6 +126,7 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
   std::vector<PreparedWorker> prepared;
   prepared.reserve(plan.workers.size());
   for (WorkerSpec& spec : plan.workers) {
+    ::unlink(spec.stop_file.c_str());  // of an earlier attempt
     prepared.push_back(prepare_worker(plan.path, std::move(spec), shared));
   }
   for (PreparedWorker& worker : prepared) {

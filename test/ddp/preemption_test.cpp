@@ -43,6 +43,12 @@ void expect_same(const std::string& mine) {
   }
 }
 
+/// Makes the folder that of a job, for this process.
+void enter(const TemporaryFolder& folder, const std::string& stop_signal) {
+  test::write_file(folder / "stop_signal", stop_signal + "\n");
+  ::setenv("DDPRUN_JOB_DIR", folder.path().c_str(), 1);
+}
+
 /// Runs ranks with a stop file each. `tell` writes this rank's file, as ddprun
 /// does.
 void run_with_files(
@@ -51,8 +57,8 @@ void run_with_files(
         body) {
   const TemporaryFolder folder;
   const auto ends = test::run_rank_processes(size, [&](int rank) {
-    const std::string file = folder / std::to_string(rank);
-    ::setenv("DDPRUN_STOP_FILE", file.c_str(), 1);
+    const std::string file = folder / ("stop_" + std::to_string(rank));
+    enter(folder, std::to_string(SIGUSR1));
     body(rank, [&] {
       expect(::access(file.c_str(), F_OK) == 0, "a rank that asks");
       test::write_file(file, "signal=SIGUSR1 seconds=30\n");
@@ -208,7 +214,7 @@ TEST_CASE("without ddprun, and for a rank that is not told, all goes on",
   const bool has_file = GENERATE(false, true);
   run_with_files(2, [&](int rank, const auto& tell) {
     if (!has_file) {
-      ::unsetenv("DDPRUN_STOP_FILE");
+      ::unsetenv("DDPRUN_JOB_DIR");
     }
     expect(!stop_requested(), "nothing to stop for before the job");
     init_process_group(ProcessGroupOptions().backend("gloo"));
@@ -231,8 +237,7 @@ TEST_CASE("a rank that polls ignores the signal of --on-preempt",
   const TemporaryFolder folder;
   const auto rank_ends =
       test::run_rank_processes(1, [&, number = number, before = before](int) {
-        ::setenv("DDPRUN_STOP_FILE", (folder / "stop").c_str(), 1);
-        ::setenv("DDPRUN_STOP_SIGNAL", std::to_string(number).c_str(), 1);
+        enter(folder, std::to_string(number));
         ::signal(number, before);
         expect(!stop_requested(), "no request");
         ::raise(number);
@@ -245,8 +250,7 @@ TEST_CASE("a damaged number of the signal ends no rank", "[preemption]") {
   CAPTURE(number);
   const TemporaryFolder folder;
   const auto ends = test::run_rank_processes(1, [&](int) {
-    ::setenv("DDPRUN_STOP_FILE", (folder / "stop").c_str(), 1);
-    ::setenv("DDPRUN_STOP_SIGNAL", number.c_str(), 1);
+    enter(folder, number);
     expect(!stop_requested(), "no request");
   });
   CHECK(ends[0].error == "");

@@ -12,10 +12,10 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include "ddp/base/job_files/progress_text.h"
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
+#include "launcher/workers/progress/progress_text.h"
 #include "test/support/catch.h"
 #include "test/support/rank_processes.h"
 #include "test/support/temporary_folder.h"
@@ -23,8 +23,8 @@
 namespace ddp {
 namespace progress_test {
 
-using detail::parse_progress;
-using detail::Progress;
+using launcher::parse_progress;
+using launcher::Progress;
 using test::TemporaryFolder;
 
 /// Throws unless `is_so`. A rank's process cannot report Catch2's checks.
@@ -42,9 +42,9 @@ void run_with_files(
         body) {
   const TemporaryFolder folder;
   const auto ends = test::run_rank_processes(size, [&](int rank) {
-    const std::string file = folder / std::to_string(rank);
+    const std::string file = folder / ("progress_" + std::to_string(rank));
     test::write_file(file, "");
-    ::setenv("DDPRUN_PROGRESS_FILE", file.c_str(), 1);
+    ::setenv("DDPRUN_JOB_DIR", folder.path().c_str(), 1);
     body(rank, [&file] { return parse_progress(test::read_file(file)); });
   });
   for (const auto& end : ends) {
@@ -91,9 +91,8 @@ TEST_CASE("who waits in a collective says so", "[progress]") {
       barrier();
       expect(now().text == "barrier", "the last collective's name");
     } else {
-      // The file of rank 0 is beside this rank's file.
-      std::string path = std::getenv("DDPRUN_PROGRESS_FILE");
-      path.back() = '0';
+      const std::string path =
+          std::getenv("DDPRUN_JOB_DIR") + std::string("/progress_0");
       const auto patience =
           std::chrono::steady_clock::now() + std::chrono::seconds(30);
       Progress other;

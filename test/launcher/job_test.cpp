@@ -35,17 +35,13 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
 }
 
 TEST_CASE("a job in a worker of another job has no files of that") {
-  const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
-                          {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
-                          {"DDPRUN_STOP_SIGNAL", "10"},
+  const Environment outer{{"DDPRUN_JOB_DIR", "/outer"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
                           {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                           {"TORCHELASTIC_RUN_ID", "outer"}};
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
-  CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
-                                                 "DDPRUN_STOP_FILE",
-                                                 "DDPRUN_STOP_SIGNAL",
-                                                 "DDPRUN_TOKEN"});
+  CHECK(job.withheld ==
+        std::vector<std::string>{"DDPRUN_JOB_DIR", "DDPRUN_TOKEN"});
   CHECK(job.environment ==
         Environment{{"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                     {"TORCHELASTIC_RUN_ID", "outer"}});

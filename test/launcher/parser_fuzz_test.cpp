@@ -12,7 +12,6 @@
 #include <stdexcept>
 
 #include "ddp/base/cluster/host_list.h"
-#include "ddp/base/job_files/progress_text.h"
 #include "launcher/base/error.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/job/status/status_json.h"
@@ -22,6 +21,7 @@
 #include "launcher/options/options.h"
 #include "launcher/options/rendezvous_values.h"
 #include "launcher/workers/error_file.h"
+#include "launcher/workers/progress/progress_text.h"
 #include "test/support/catch.h"
 #include "test/support/damage.h"
 #include "test/support/number_from.h"
@@ -363,7 +363,7 @@ TEST_CASE("damaged progress of workers") {
        "limit=0.5"},
       and_numbers({"=", " ", "limit=", "x", "collectives="}),
       [](const std::string& text) {
-        const auto progress = ddp::detail::parse_progress(text);
+        const auto progress = parse_progress(text);
         expect(progress.pid >= 0, "a process");
         expect(!progress.limit || progress.limit->times >= 1, "a limit");
         const std::string shown = describe(progress);

@@ -95,20 +95,22 @@ TEST_CASE("ranks in a role are the world's, where hosts have several roles") {
   }
 }
 
-TEST_CASE("with a limit for hangs each worker has a file to report to") {
+TEST_CASE("each worker has files of its rank in the job's directory") {
   Job job = job_of(2);
-  launcher::Attempt attempt = attempt_of({.generation = 5, .host_count = 2});
-  attempt.job_folder = "/tmp/p";
-  const auto without = make_plan(job, attempt);
-  CHECK(!without.hang_timeout);
-  CHECK(without.workers[1].environment.count("DDPRUN_PROGRESS_FILE") == 0);
+  launcher::Attempt attempt =
+      attempt_of({.first_rank = 4, .world_size = 6, .host_count = 2});
+  CHECK(
+      make_plan(job, attempt).workers[1].environment.count("DDPRUN_JOB_DIR") ==
+      0);
+  CHECK(make_plan(job, attempt).workers[1].progress_file.empty());
+  attempt.job_directory = "/tmp/p";
   job.options.hang_timeout = std::chrono::seconds(3);
   const auto plan = make_plan(job, attempt);
   CHECK(plan.hang_timeout == std::chrono::seconds(3));
   CHECK(plan.has_other_hosts);
-  CHECK(plan.workers[1].progress_file == "/tmp/p/progress_5_1");
-  CHECK(plan.workers[1].environment.at("DDPRUN_PROGRESS_FILE") ==
-        "/tmp/p/progress_5_1");
+  CHECK(plan.workers[1].progress_file == "/tmp/p/progress_5");
+  CHECK(plan.workers[1].stop_file == "/tmp/p/stop_5");
+  CHECK(plan.workers[1].environment.at("DDPRUN_JOB_DIR") == "/tmp/p");
 }
 
 TEST_CASE("without a folder there is no error file") {
@@ -259,10 +261,10 @@ TEST_CASE("the prefix is the rank, or torchrun's template") {
 
 TEST_CASE("a described plan says what a worker does not inherit") {
   Job job = job_of(2);
-  job.withheld = {"DDPRUN_STOP_FILE", "DDPRUN_TOKEN"};
+  job.withheld = {"DDPRUN_JOB_DIR", "DDPRUN_TOKEN"};
   const auto text = describe(make_plan(job, attempt_of_one_host(2)));
   const std::string command =
-      "env -u DDPRUN_STOP_FILE -u DDPRUN_TOKEN \\\n  GROUP_RANK=0";
+      "env -u DDPRUN_JOB_DIR -u DDPRUN_TOKEN \\\n  GROUP_RANK=0";
   CHECK_THAT(text,
              Contains("# rank 0, local rank 0\n" + command) &&
                  Contains("# rank 1, local rank 1\n" + command));

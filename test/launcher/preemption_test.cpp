@@ -286,19 +286,3 @@ TEST_CASE("the exit code of a preempted job") {
         Contains("--preempt-code: ") && Contains("from 1 to 255"));
   }
 }
-
-TEST_CASE("each worker of each attempt has a file to be told by") {
-  Job job;
-  job.worker_count = 2;
-  job.program = {"/bin/train", {"train"}};
-  const Attempt attempt{
-      .world = {.generation = 5}, .directory = "", .job_folder = "/tmp/p"};
-  const auto variables = [&](int worker) {
-    return make_plan(job, attempt).workers.at(worker).environment;
-  };
-  CHECK(variables(1).count("DDPRUN_STOP_FILE") == 0);
-  job.options.on_preempt = Preemption{SIGUSR1};
-  CHECK(variables(1).at("DDPRUN_STOP_FILE") == "/tmp/p/stop_5_1");
-  CHECK(variables(1).at("DDPRUN_STOP_SIGNAL") == std::to_string(SIGUSR1));
-  CHECK(make_plan(job, attempt).workers[1].stop_file == "/tmp/p/stop_5_1");
-}

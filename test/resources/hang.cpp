@@ -19,10 +19,11 @@
 #include <string>
 
 #include "child.h"
+#include "ddp/base/job_files/job_directory.h"
 #include "ddp/progress.h"
 
 void report(const std::string& text) {
-  std::ofstream(std::getenv("DDPRUN_PROGRESS_FILE")) << text << "\n";
+  std::ofstream(ddp::detail::own_job_files().progress) << text << "\n";
 }
 
 void hang(const std::string& how) {

@@ -10,7 +10,7 @@ from jobs import JobTest, ddprun, program
 # $$ by $.
 STOPS = r"""
 if [ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ]; then
-  ( until grep -q 'pass=0*[2-9]' $DDPRUN_PROGRESS_FILE; do sleep 0.01; done
+  ( until grep -q 'pass=0*[2-9]' $DDPRUN_JOB_DIR/progress_$RANK; do sleep 0.01; done
     kill -STOP $$$$ ) &
 fi
 exec "$0" --epochs=1 --no-cuda

@@ -10,8 +10,7 @@
 namespace ddp {
 
 /// Names of the variables that ddprun and torchrun set for every worker.
-/// Only ddprun sets the last three: kProgressFile with --hang-timeout,
-/// kStopFile and kStopSignal with --on-preempt.
+/// Only ddprun sets kJobDir, with --hang-timeout and --on-preempt.
 namespace env {
 /// Rank of the worker, over all hosts.
 inline constexpr const char* kRank = "RANK";
@@ -45,12 +44,9 @@ inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 /// File for the worker's error; see record_errors.h.
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
-/// The worker writes its progress here; see base/job_files/progress_text.h.
-inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
-/// The worker reads a stop request here; see base/job_files/stop_file.h.
-inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
-/// Number of the signal after which ddprun writes that file.
-inline constexpr const char* kStopSignal = "DDPRUN_STOP_SIGNAL";
+/// Folder of the files that the workers of a job and ddprun exchange; see
+/// base/job_files/job_directory.h.
+inline constexpr const char* kJobDir = "DDPRUN_JOB_DIR";
 }  // namespace env
 
 /// Reads one variable: returns its value, or nullptr if it is not set. Example:

@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/file_descriptor.h"
+#include "ddp/base/job_files/job_directory.h"
 
 namespace ddp::detail {
 namespace {
@@ -172,12 +171,9 @@ void ProgressFile::put(size_t column,
 ProgressFile* progress_file() noexcept {
   // Never destroyed: other threads may report while the program ends.
   static ProgressFile* const file = []() -> ProgressFile* {
-    const char* path = std::getenv(env::kProgressFile);
-    if (path == nullptr || *path == '\0') {
-      return nullptr;
-    }
-    auto* opened = new ProgressFile(path);
-    return opened->is_open() ? opened : nullptr;
+    const std::string path = own_job_files().progress;
+    auto* opened = path.empty() ? nullptr : new ProgressFile(path);
+    return opened != nullptr && opened->is_open() ? opened : nullptr;
   }();
   return file;
 }

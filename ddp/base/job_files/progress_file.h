@@ -9,9 +9,9 @@
 
 namespace ddp::detail {
 
-/// Writes the file of progress_text.h: a line with fixed columns in mapped
-/// memory, so that a report is a few stores. Thread-safe, except that two
-/// simultaneous reports may leave a mixed number until the next report.
+/// Writes the file progress_RANK of job_directory.h: a line with fixed columns
+/// in mapped memory, so that a report is a few stores. Thread-safe, except that
+/// two simultaneous reports may leave a mixed number until the next report.
 class ProgressFile {
  public:
   /// Opens and maps the file at `path`. On failure, all calls do nothing.
@@ -63,8 +63,8 @@ class ProgressFile {
   std::atomic<std::chrono::seconds> limit_{std::chrono::seconds(0)};
 };
 
-/// Returns the file named by DDPRUN_PROGRESS_FILE, or null without one. The
-/// first call opens the file, which is the first report.
+/// Returns the file of this process's rank in DDPRUN_JOB_DIR, or null without
+/// one. The first call opens the file, which is the first report.
 ProgressFile* progress_file() noexcept;
 
 /// In its scope this thread waits for other ranks.

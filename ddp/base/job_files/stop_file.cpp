@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
+#include <fstream>
 #include <utility>
 
-#include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/file_descriptor.h"
+#include "ddp/base/job_files/job_directory.h"
 #include "ddp/base/text/number.h"
 
 namespace ddp::detail {
@@ -20,9 +20,8 @@ std::atomic<bool> has_asked_for_stops{false};
 /// Ignores the signal of --on-preempt: a scheduler may send it to each process
 /// of a job, not to ddprun alone. Signals by which ddprun ends workers keep
 /// their effect.
-void ignore_stop_signal() noexcept {
-  const char* text = std::getenv(env::kStopSignal);
-  const auto number = parse_number<int>(text == nullptr ? "" : text);
+void ignore_stop_signal(const std::string& text) noexcept {
+  const auto number = parse_number<int>(text);
   const auto ends_jobs = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   struct sigaction current {};
   if (number &&
@@ -55,12 +54,15 @@ StopFile* stop_file() noexcept {
   has_asked_for_stops = true;
   // Never destroyed: other threads may poll while the program ends.
   static StopFile* const file = []() -> StopFile* {
-    const char* path = std::getenv(env::kStopFile);
-    if (path == nullptr || *path == '\0') {
+    const JobFiles files = own_job_files();
+    std::ifstream signal(files.stop_signal);
+    if (!signal) {
       return nullptr;
     }
-    ignore_stop_signal();
-    return new StopFile(path);
+    std::string number;
+    std::getline(signal, number);
+    ignore_stop_signal(number);
+    return new StopFile(files.stop);
   }();
   return file;
 }

@@ -20,8 +20,7 @@ Fd open_folder(const std::string& path) {
 JobFolder::JobFolder(const Job& job, const RunDirectory& directory)
     : path_(directory.is_kept() ? "" : directory.path()) {
   if (path_.empty()) {
-    const bool is_needed = job.options.hang_timeout || job.options.on_preempt;
-    path_ = make_temporary_folder(job, is_needed);
+    path_ = make_temporary_folder(job, false);
     is_own_ = !path_.empty();
   }
   lock_ = path_.empty() ? Fd() : lock_folder(path_);

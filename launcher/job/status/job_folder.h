@@ -7,12 +7,9 @@
 
 namespace launcher {
 
-/// Chooses the folder of the files that ddprun shares with its workers
-/// (progress, requests to stop) and with `ddprun --status`: the folder of the
-/// run if that is a temporary one, else a temporary folder that the destructor
-/// removes. It has mode 0700 and is never a --log-dir, which other users may
-/// read and which may lie on a file server: a worker writes to the folder in
-/// each step.
+/// Chooses the folder that ddprun shares with `ddprun --status`: the folder of
+/// the run if that is a temporary one, else a temporary folder that the
+/// destructor removes.
 ///
 /// Holds a lock (flock) on the folder while one of ddprun's processes is alive,
 /// so that readers and systemd-tmpfiles can distinguish the folder of a running

@@ -34,7 +34,7 @@ void HangJudge::record(size_t index, const ProgressReading& reading, Time now) {
   const bool is_new = reading.text != worker.reading.text ||
                       reading.stamp != worker.reading.stamp;
   if (is_new) {
-    worker.progress = ddp::detail::parse_progress(reading.text);
+    worker.progress = parse_progress(reading.text);
     worker.since = now;
     worker.reports = std::min(worker.reports + 1, 2);
   }

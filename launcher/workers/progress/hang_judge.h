@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/base/job_files/progress_text.h"
+#include "launcher/workers/progress/progress_text.h"
 
 namespace launcher {
 
@@ -67,7 +67,7 @@ class HangJudge {
   /// Returns the workers that hang; usually none.
   std::vector<Verdict> judge(Time now);
 
-  const ddp::detail::Progress& progress_of(size_t worker) const {
+  const Progress& progress_of(size_t worker) const {
     return workers_[worker].progress;
   }
   bool has_reported(size_t worker) const {
@@ -85,7 +85,7 @@ class HangJudge {
  private:
   struct Worker {
     ProgressReading reading;
-    ddp::detail::Progress progress;
+    Progress progress;
     int reports = 0;
     Time since;  // time of the last report
     bool has_ended = false;

@@ -16,17 +16,18 @@ namespace {
 
 constexpr const char* kLookTimer = "progress";
 
-/// Returns std::nullopt if the path is not a regular file: a worker may have
-/// created any file type there.
-std::optional<ProgressReading> read_progress(const std::string& path) {
-  const Fd file(::open(
-      path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+constexpr int kReading =
+    O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
+
+/// Returns std::nullopt for no regular file: a worker may have created any file
+/// type.
+std::optional<ProgressReading> read_progress(const Fd& file) {
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return std::nullopt;
   }
   ProgressReading reading;
-  reading.text.resize(ddp::detail::kMostProgressBytes);
+  reading.text.resize(kMostProgressBytes);
   const ssize_t size = retry_interrupted([&] {
     return ::pread(file.get(), reading.text.data(), reading.text.size(), 0);
   });
@@ -52,10 +53,13 @@ ProgressWatch::ProgressWatch(EventLoop& loop,
              std::chrono::steady_clock::now()) {
   for (const WorkerSpec& spec : plan.workers) {
     create_log(spec.progress_file, 0600);
-    judge_.expect(
-        workers_.size(),
-        read_progress(spec.progress_file).value_or(ProgressReading()));
-    workers_.push_back({spec.rank, spec.local_rank, spec.progress_file});
+    Fd created(::open(spec.progress_file.c_str(), kReading));
+    judge_.expect(workers_.size(),
+                  read_progress(created).value_or(ProgressReading()));
+    workers_.push_back({.rank = spec.rank,
+                        .local_rank = spec.local_rank,
+                        .file = spec.progress_file,
+                        .created = std::move(created)});
   }
   resume();
 }
@@ -121,7 +125,9 @@ void ProgressWatch::read(size_t worker,
   if (!judge_.is_watched(worker)) {
     return;
   }
-  if (auto reading = read_progress(workers_[worker].file)) {
+  const Watched& watched = workers_[worker];
+  const Fd current(::open(watched.file.c_str(), kReading));
+  if (auto reading = read_progress(current ? current : watched.created)) {
     reading->is_stopped = is_stopped(reporter(worker));
     judge_.record(worker, *reading, now);
   }

@@ -54,6 +54,9 @@ class ProgressWatch {
     int rank;
     int local_rank;
     std::string file;
+    /// The file as ddprun created it. logind removes the files of a user who
+    /// logs out, but workers still report to theirs.
+    Fd created;
     pid_t pid = 0;
   };
 

@@ -93,9 +93,9 @@ TEST_CASE(
        "--report-json=" + (folder / "report.json"),
        "sh",
        "-c",
-       "echo start > $DDPRUN_PROGRESS_FILE; sleep 0.2; n=0; while :; "
+       "echo start > $DDPRUN_JOB_DIR/progress_$RANK; sleep 0.2; n=0; while :; "
        "do [ $RANK$n = 13 ] && exec sleep 60; n=$((n + 1)); "
-       "echo step $n > $DDPRUN_PROGRESS_FILE; sleep 0.05; done"});
+       "echo step $n > $DDPRUN_JOB_DIR/progress_$RANK; sleep 0.05; done"});
   CHECK(result.code() == 128 + SIGKILL);
   const auto report = nlohmann::json::parse(read_file(folder / "report.json"));
   const auto& attempt = report.at("attempts").at(0);
@@ -115,16 +115,45 @@ TEST_CASE(
                  Contains("\"raw_error\":\"ddprun: rank 1 hangs:"));
 }
 
-TEST_CASE("workers of a job in a job do not report to the outer one's files") {
+TEST_CASE("the files of a job in a job are not in the outer --log-dir") {
+  const TemporaryFolder logs;
+  const TemporaryFolder local;
+  const auto result = run_ddprun({"--log-dir=" + logs.path(),
+                                  ddprun_path(),
+                                  "--hang-timeout=60",
+                                  "--output=inherit",
+                                  "sh",
+                                  "-c",
+                                  "ls $DDPRUN_JOB_DIR/progress_$RANK"},
+                                 {{"XDG_RUNTIME_DIR", local.path()}});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("[0] " + local.path() + "/ddprun_"));
+  CHECK(local.size() == 0);
+}
+
+TEST_CASE(
+    "a worker that reports does not hang if the job's files are removed") {
+  // As by logind, which empties XDG_RUNTIME_DIR when its user logs out.
   const auto result =
-      run_ddprun({"--hang-timeout=60",
-                  "--on-preempt=USR1:60",
-                  ddprun_path(),
-                  "--nproc-per-node=2",
-                  "--output=inherit",
+      run_ddprun({"--hang-timeout=1",
                   "sh",
                   "-c",
-                  "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STOP_FILE]\""});
+                  "file=$DDPRUN_JOB_DIR/progress_$RANK; exec 3>>$file; "
+                  "for step in 1 2 3; do echo $step > $file; sleep 0.2; done; "
+                  "rm -r $DDPRUN_JOB_DIR; "
+                  "for step in $(seq 30); do echo $step >&3; sleep 0.1; done"});
+  CHECK(result.code() == 0);
+}
+
+TEST_CASE("workers of a job in a job do not report to the outer one's files") {
+  const auto result = run_ddprun({"--hang-timeout=60",
+                                  "--on-preempt=USR1:60",
+                                  ddprun_path(),
+                                  "--nproc-per-node=2",
+                                  "--output=inherit",
+                                  "sh",
+                                  "-c",
+                                  "echo \"[$DDPRUN_JOB_DIR]\""});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] []\n[0] []\n");
 }

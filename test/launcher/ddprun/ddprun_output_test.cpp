@@ -248,7 +248,8 @@ TEST_CASE("a reader that sleeps is no hang of a worker") {
               "sh",
               "-c",
               "if [ $RANK = 1 ]; then sleep 4; echo said >&2; exit; fi; "
-              "for i in 1 2 3; do echo $i > $DDPRUN_PROGRESS_FILE; sleep 0.2; "
+              "for i in 1 2 3; do echo $i > $DDPRUN_JOB_DIR/progress_$RANK; "
+              "sleep 0.2; "
               "done; head -c 3000000 /dev/zero | tr '\\0' x"});
   job.await_err("said");
   const auto result = job.finish();  // reads the output

@@ -12,9 +12,9 @@ TEST_CASE("a shell that reads its file saves and ends, which is a success") {
               "--on-preempt=USR1:15",
               "sh",
               "-c",
-              ": >> $DDPRUN_STOP_FILE; echo ready; "
-              "until [ -s $DDPRUN_STOP_FILE ]; do sleep 0.02; done; "
-              "echo saved, $(cat $DDPRUN_STOP_FILE)"});
+              ": >> $DDPRUN_JOB_DIR/stop_$RANK; echo ready; "
+              "until [ -s $DDPRUN_JOB_DIR/stop_$RANK ]; do sleep 0.02; done; "
+              "echo saved, $(cat $DDPRUN_JOB_DIR/stop_$RANK)"});
   job.await_out("ready", 3);
   job.signal(SIGUSR1);
   const auto result = job.finish();
@@ -39,9 +39,10 @@ TEST_CASE("a script sees by the exit code that a job was preempted") {
        "--preempt-code=85",
        "sh",
        "-c",
-       std::string(": >> $DDPRUN_STOP_FILE; echo ready; ") +
-           (is_preempted ? "until [ -s $DDPRUN_STOP_FILE ]; do sleep 0.02; done"
-                         : "")});
+       std::string(": >> $DDPRUN_JOB_DIR/stop_$RANK; echo ready; ") +
+           (is_preempted
+                ? "until [ -s $DDPRUN_JOB_DIR/stop_$RANK ]; do sleep 0.02; done"
+                : "")});
   job.await_out("ready", 2);
   if (is_preempted) {
     job.signal(SIGUSR1);
@@ -76,7 +77,7 @@ TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
               "--on-preempt=TERM:0.8",
               "sh",
               "-c",
-              "[ $RANK = 0 ] && : >> $DDPRUN_STOP_FILE; "
+              "[ $RANK = 0 ] && : >> $DDPRUN_JOB_DIR/stop_$RANK; "
               "trap 'echo term; exit 0' TERM; echo ready; "
               "while :; do sleep 0.02; done"});
   job.await_out("ready", 2);
@@ -108,11 +109,12 @@ TEST_CASE("a program that the signal kills is not started again") {
 }
 
 TEST_CASE("what is no file is not told by one") {
-  Ddprun job({"--on-preempt=USR1:15",
-              "sh",
-              "-c",
-              "mkdir $DDPRUN_STOP_FILE; trap 'echo got it; exit 0' USR1; "
-              "echo ready; while :; do sleep 0.02; done"});
+  Ddprun job(
+      {"--on-preempt=USR1:15",
+       "sh",
+       "-c",
+       "mkdir $DDPRUN_JOB_DIR/stop_$RANK; trap 'echo got it; exit 0' USR1; "
+       "echo ready; while :; do sleep 0.02; done"});
   job.await_out("ready");
   job.signal(SIGUSR1);
   const auto result = job.finish();

@@ -37,7 +37,7 @@ TEST_CASE("--status tells what a job does, wherever its files are") {
                    {"sh",
                     "-c",
                     // $$$$ becomes the shell's $$.
-                    "echo step 7 > $DDPRUN_PROGRESS_FILE; "
+                    "echo step 7 > $DDPRUN_JOB_DIR/progress_$RANK; "
                     "[ $RANK = 1 ] && exit 0; echo pid=$$$$; "
                     "kill -STOP $$$$; read line"});
   Ddprun job(arguments);

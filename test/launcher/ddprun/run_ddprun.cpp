@@ -60,6 +60,7 @@ std::string without_warning_of_cpus(std::string text) {
   }
   argv.push_back(nullptr);
   ::setenv("TMPDIR", temporary.c_str(), 1);
+  ::setenv("XDG_RUNTIME_DIR", temporary.c_str(), 1);
   for (const auto& [name, value] : variables) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }

@@ -94,7 +94,8 @@ class Ddprun {
   Result finish();
 
   /// Returns whether temporary files of the job are left. Call it after
-  /// finish(). TMPDIR is a folder of the test.
+  /// finish(). TMPDIR and XDG_RUNTIME_DIR are a folder of the
+  /// test.
   bool left_files() const;
 
  private:

@@ -5,16 +5,16 @@
 
 #include <utility>
 
-#include "ddp/base/job_files/progress_text.h"
+#include "launcher/workers/progress/progress_text.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
-using ddp::detail::describe;
-using ddp::detail::parse_progress;
 using ddp::detail::ProgressFile;
 using ddp::test::read_file;
 using ddp::test::TemporaryFolder;
 using ddp::test::write_file;
+using launcher::describe;
+using launcher::parse_progress;
 using namespace std::chrono_literals;
 
 TEST_CASE("a progress file of the library's is a line that ddprun reads") {

@@ -1,9 +1,9 @@
-#include "ddp/base/job_files/progress_text.h"
+#include "launcher/workers/progress/progress_text.h"
 
 #include "test/support/catch.h"
 
-using ddp::detail::describe;
-using ddp::detail::parse_progress;
+using launcher::describe;
+using launcher::parse_progress;
 using namespace std::chrono_literals;
 
 TEST_CASE("progress: a line of bash's is shown as it is") {

@@ -106,6 +106,7 @@ class Sandbox:
                 os.closerange(max(files) + 1, 1024)
                 os.execvpe(argv[0], argv,
                            {**os.environ, "TMPDIR": self.temporary,
+                            "XDG_RUNTIME_DIR": self.temporary,
                             "DDPRUN_TOKEN": "secret"})
             finally:
                 os._exit(98)

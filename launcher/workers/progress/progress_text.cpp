@@ -1,10 +1,10 @@
-#include "ddp/base/job_files/progress_text.h"
+#include "launcher/workers/progress/progress_text.h"
 
 #include <algorithm>
 
 #include "ddp/base/text/number.h"
 
-namespace ddp::detail {
+namespace launcher {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 52;
@@ -14,7 +14,7 @@ constexpr size_t kMostShownBytes = 200;
 
 /// Parses a number of digits only, at most `most`.
 std::optional<int64_t> number_of(std::string_view text, int64_t most) {
-  const auto number = parse_number<int64_t>(text);
+  const auto number = ddp::detail::parse_number<int64_t>(text);
   return number && *number >= 0 && *number <= most ? number : std::nullopt;
 }
 
@@ -120,4 +120,4 @@ std::string describe(const Progress& progress) {
   return text;
 }
 
-}  // namespace ddp::detail
+}  // namespace launcher
