@@ -37,5 +37,4 @@
 #include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reduce/buffer_hook.h"
-#include "ddp/trace/trace.h"
 #include "ddp/wrap/distributed_data_parallel.h"
