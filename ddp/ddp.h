@@ -10,7 +10,6 @@
 #include "ddp/checkpoint/state/stateful.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/data/distributed_sampler.h"
-#include "ddp/data/evaluate.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
