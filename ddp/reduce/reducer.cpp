@@ -292,14 +292,14 @@ void ReducerImpl::on_gradient(size_t index) {
   }
   check_usable();
   if (!is_open()) {
-    open();
+    open(buckets().parameter(index).tensor.device());
   }
   expect_end();
   const c10::NoGradGuard no_grad;
   or_fail([&] { add(index); });
 }
 
-void ReducerImpl::open() {
+void ReducerImpl::open(at::Device device) {
   auto averaged_pass = or_fail([&] {
     const auto* foreign = hooks_->first_foreign();
     TORCH_CHECK(
@@ -329,7 +329,7 @@ void ReducerImpl::open() {
   state_ = State::collecting;
   end_.reset();
   const c10::NoGradGuard no_grad;
-  or_fail([&] { begin(ranks); });
+  or_fail([&] { begin(ranks, device); });
 }
 
 /// Registers with the running graph task, unless a task that encloses it or is
@@ -362,9 +362,9 @@ void ReducerImpl::on_lost() {
   }
 }
 
-void ReducerImpl::begin(int ranks) {
+void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   auto& all = *reduction_;
-  all.buckets.begin();
+  all.buckets.begin(device);
   all.buckets.set_scale(all.exchange->scale(ranks));
   all.peers->note_pass();
   ++all.passes;
@@ -385,7 +385,7 @@ void ReducerImpl::shadow_pass(int ranks) {
       averaged_pass_ = job->begin_pass({forward_thread_, -1});
     }
     is_shadow_ = true;
-    begin(ranks);
+    begin(ranks, std::nullopt);
   });
   complete();
 }
