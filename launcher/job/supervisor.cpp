@@ -73,7 +73,7 @@ JobStatus Supervisor::status() const {
        .world = world_,
        .logs = logs_,
        .workers = seams_.workers.states(),
-       .pid = ::getppid(),
+       .pid = ::getpid(),
        .supervisor = ::getpid()});
 }
 
