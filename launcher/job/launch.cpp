@@ -7,7 +7,6 @@
 #include "launcher/base/error.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/job/console_status.h"
-#include "launcher/job/guardian.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/status/job_folder.h"
 #include "launcher/job/supervisor.h"
@@ -41,16 +40,17 @@ struct JobResources {
   RunDirectory directory;
   JobFolder folder;
   JobCgroup cgroup;
+  Watcher watcher{cgroup};
+  Strays strays;
 
   explicit JobResources(const Job& job)
       : signals(signals_for(job)), directory(job), folder(job, directory) {}
 };
 
-/// Runs the job in the supervisor: creates the event loop and all objects that
-/// use it.
-int supervise(const Job& job,
-              const JobResources& resources,
-              const Fd& guardians_end) {
+}  // namespace
+
+int launch(const Job& job) {
+  JobResources resources(job);
   EventLoop loop;
   DroppedOutput losses;
   LogWriter logs(loop, losses);
@@ -71,11 +71,12 @@ int supervise(const Job& job,
                          .environment = job.environment,
                          .settings = resources.settings,
                          .cpu_count = job.cpu_count,
+                         .watcher = resources.watcher,
+                         .strays = resources.strays,
                          .post = [&post](const WorkersEvent& event) {
                            std::visit(post, event);
                          }});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
-  events.watch_for_kill(guardians_end);
   const std::string* own_file =
       find_variable(job.environment, ddp::env::kErrorFile);
   ReportFiles files({.error = own_file != nullptr ? *own_file : "",
@@ -121,19 +122,6 @@ int supervise(const Job& job,
   // A second stop signal ends ddprun before all output is written.
   const bool has_lost = !losses.empty() || !logs.is_drained();
   return code == 0 && has_lost ? kExitFailure : code;
-}
-
-}  // namespace
-
-int launch(const Job& job) {
-  const JobResources resources(job);
-  return run_guarded(resources.signals,
-                     resources.cgroup,
-                     job.options.signals,
-                     job.options.grace_period,
-                     [&](const Fd& guardians_end) {
-                       return supervise(job, resources, guardians_end);
-                     });
 }
 
 std::string dry_run(const Job& job) {
