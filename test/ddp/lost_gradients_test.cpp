@@ -809,8 +809,9 @@ TEST_CASE("a pass of the inner module checks its parameters, too",
   }
 }
 
-TEST_CASE("a gradient of a local pass whose parameter is frozen then is an error",
-          "[ddp][lost]") {
+TEST_CASE(
+    "a gradient of a local pass whose parameter is frozen then is an error",
+    "[ddp][lost]") {
   const bool on_one_rank = GENERATE(false, true);
   const auto errors = try_ranks(2, [&](const Group& group) {
     Net net;
@@ -841,8 +842,7 @@ TEST_CASE("a parameter is frozen after a local gradient was dropped",
     net->second->bias.requires_grad_(false);
     const auto expected = averaged_by_hand(net, group);
     model(input(group)).sum().backward();
-    TORCH_CHECK(
-        net->first->bias.grad().allclose(expected->first->bias.grad()));
+    TORCH_CHECK(net->first->bias.grad().allclose(expected->first->bias.grad()));
     TORCH_CHECK(!net->second->bias.grad().defined());
   });
 }
@@ -852,8 +852,8 @@ TEST_CASE("a local gradient of one wrapper is used in a pass of another",
   run_ranks(2, [&](const Group& group) {
     Net net;
     DistributedDataParallel model(net, over(group));
-    DistributedDataParallel half(
-        net->first, over(group).find_unused_parameters(true));
+    DistributedDataParallel half(net->first,
+                                 over(group).find_unused_parameters(true));
     const auto expected = averaged_by_hand(net, group);
     {
       const NoSyncGuard no_sync(*model);
@@ -861,8 +861,7 @@ TEST_CASE("a local gradient of one wrapper is used in a pass of another",
     }
     half(input(group));
     (0 * net->first->weight.sum()).backward();
-    TORCH_CHECK(
-        net->first->bias.grad().allclose(expected->first->bias.grad()));
+    TORCH_CHECK(net->first->bias.grad().allclose(expected->first->bias.grad()));
   });
 }
 
