@@ -124,6 +124,9 @@ struct DistributedDataParallelBase::Pass {
 
   /// Returns the number of ranks over which the pass averages.
   int begin() {
+    if (wrapper) {
+      wrapper->check_parameters();
+    }
     buffer_source = 0;
     if (join() == nullptr || join()->options().throw_on_early_termination()) {
       return group->getSize();
@@ -391,8 +394,7 @@ void DistributedDataParallelBase::before_forward() {
   if (!c10::GradMode::is_enabled() || !reducer_) {
     return;
   }
-  pass_->modules.update();
-  check_frozen();
+  check_parameters();
   if (join() != nullptr && join()->options().throw_on_early_termination()) {
     join()->announce(*this);
     join()->done(*this);
@@ -400,7 +402,9 @@ void DistributedDataParallelBase::before_forward() {
   reducer_->before_forward();
 }
 
-void DistributedDataParallelBase::check_frozen() const {
+/// Each rank would train a parameter alone that the reducer does not have.
+void DistributedDataParallelBase::check_parameters() const {
+  pass_->modules.update();
   for (const auto& [name, tensor, sparse] : frozen_) {
     TORCH_CHECK(!tensor.requires_grad(),
                 "Expected parameter ",

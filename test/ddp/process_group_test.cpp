@@ -502,7 +502,11 @@ TEST_CASE("an aborted group is let go where no thread can start",
 
 TEST_CASE("a group that the program aborts says so", "[departures]") {
   run_ranks(1, [](const Group& group) {
-    const auto job = in_job(group);
+    const auto job = c10::make_intrusive<detail::MonitoredBackend>(
+        group,
+        detail::GroupMembers{"group_0", {5}},
+        std::chrono::seconds(60),
+        std::make_shared<detail::PeerState>());
     job->abort();
     std::vector<at::Tensor> tensors{torch::ones({2})};
     std::string error;
@@ -514,6 +518,7 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
     TORCH_CHECK(
         error.find("the program has aborted the group") != std::string::npos,
         error);
+    TORCH_CHECK(error.find("rank 5: ") == 0, error);  // its number in the job
     job->close(detail::MonitoredBackend::End::finish);
   });
 }
