@@ -184,7 +184,6 @@ void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
   if (join() == nullptr) {
     return;
   }
-  is_used_in_function_ = join()->function_calls() > 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
       if (param.grad().defined()) {
@@ -426,15 +425,6 @@ c10::Device GradScaler::join_device() const {
 void GradScaler::end_join(int source) {
   if (!enabled_ || join() == nullptr || !join()->group()) {
     return;
-  }
-  const bool is_used = std::exchange(is_used_in_function_, false);
-  if (join()->function_calls() > 0 && !is_used) {
-    TORCH_WARN(
-        "Expected the function that finish() of the Join has called ",
-        join()->function_calls(),
-        " times to step by the GradScaler, but it never used the scaler; a "
-        "step of the optimizer itself was one with scaled gradients. Make it "
-        "finish([&] { scaler.step(optimizer); scaler.update(); })");
   }
   auto& group = *join()->group();
   auto state = state_dict().toGenericDict();

@@ -210,8 +210,6 @@ class GradScaler : public Joinable, public Stateful {
   at::Tensor scale_;
   at::Tensor growth_tracker_;
   std::unordered_map<const torch::optim::Optimizer*, Progress> progress_;
-  // The function that finish() of the Join calls has used this scaler.
-  bool is_used_in_function_ = false;
 };
 
 }  // namespace ddp
