@@ -18,7 +18,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
-#include "ddp/optim/averaging_optimizer.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
 
 namespace ddp {
 namespace {
