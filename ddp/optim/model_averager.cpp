@@ -9,7 +9,7 @@
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/tensors/parameter_groups.h"
+#include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
 namespace {
