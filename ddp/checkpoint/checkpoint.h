@@ -77,7 +77,9 @@ struct TorchFile;
 /// @code
 ///   ddp::Checkpoint checkpoint(net);
 ///   double best = 0;
-///   checkpoint.optimizer(optimizer).sampler(sampler).add("best", best);
+///   checkpoint.add("optimizer", optimizer)
+///       .add("sampler", sampler)
+///       .add("best", best);
 ///   if (resume) checkpoint.load("last.pt");
 ///   for (int64_t epoch = checkpoint.epoch(); epoch < epochs; ++epoch) {
 ///     sampler.set_epoch(epoch);
@@ -92,7 +94,7 @@ struct TorchFile;
 ///       .add("generator_optimizer", generator_optimizer)
 ///       .add("critic", critic)
 ///       .add("critic_optimizer", critic_optimizer)
-///       .sampler(sampler);
+///       .add("sampler", sampler);
 /// @endcode
 class Checkpoint {
  public:
@@ -109,13 +111,11 @@ class Checkpoint {
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
 
-  /// Adds a model, an optimizer, a sampler or a scaler under a name, which is
-  /// also its key in the file. The constructor and the functions below use the
-  /// names of the file format above.
+  /// Adds a model under a name, which is also its key in the file. The
+  /// constructor uses a name of the file format above.
   ///
   /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
-  ///   "rng" or "format_version", or if the module is null. `optimizer`,
-  ///   `sampler` and `scaler` below replace an entry of their name instead.
+  ///   "rng" or "format_version", or if the module is null.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
   /// Adds a model by its holder.
   template <class Impl>
@@ -124,16 +124,23 @@ class Checkpoint {
     return add(std::move(name),
                std::shared_ptr<torch::nn::Module>(module.ptr()));
   }
-  /// Adds an optimizer; see `optimizer` for the supported classes.
+  /// Adds an optimizer: LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a
+  /// fused one, or a ZeroRedundancyOptimizer of any of these. A class derived
+  /// from one of these is saved as that one, without state of its own, unless
+  /// the class is `Stateful`. Another class that is not `Stateful`, for example
+  /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
+  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
+  /// contains the averager's "step", as PyTorch's does.
   template <class Type,
             std::enable_if_t<std::is_base_of_v<torch::optim::Optimizer, Type>,
                              int> = 0>
   Checkpoint& add(std::string name, Type& optimizer) {
     return add_optimizer(std::move(name), optimizer);
   }
-  /// Adds a sampler.
+  /// Adds the sampler of a training set, to resume in the middle of an epoch.
   Checkpoint& add(std::string name, DistributedSampler sampler);
-  /// Adds a scaler.
+  /// Adds a scaler. Save after its `update()`. A disabled scaler ignores the
+  /// file.
   Checkpoint& add(std::string name, GradScaler& scaler);
   /// Adds an object with a state: a `ModelAverager`, or an object of the
   /// program's own class. Do not add the averager of a `PostLocalSGDOptimizer`,
@@ -169,19 +176,6 @@ class Checkpoint {
                   torch::Tensor& variable,
                   CheckpointScope scope = CheckpointScope::common);
 
-  /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a
-  /// fused one, or a ZeroRedundancyOptimizer of any of these. A class derived
-  /// from one of these is saved as that one, without state of its own, unless
-  /// the class is `Stateful`. Another class that is not `Stateful`, for example
-  /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
-  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
-  /// contains the averager's "step", as PyTorch's does.
-  Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
-  /// Sets the sampler of the training set, to resume in the middle of an epoch.
-  Checkpoint& sampler(DistributedSampler sampler);
-  /// Sets the scaler. Save after its `update()`. A disabled scaler ignores the
-  /// file.
-  Checkpoint& scaler(GradScaler& scaler);
   /// Sets the ranks that save and load together; null for all ranks of
   /// `init_process_group`. Without that call each process saves and loads
   /// alone.
@@ -247,7 +241,6 @@ class Checkpoint {
   };
 
   Checkpoint& add_entry(Entry entry);
-  Checkpoint& remove(const char* name);
   Checkpoint& add_optimizer(std::string name,
                             torch::optim::Optimizer& optimizer);
   std::vector<const torch::nn::Module*> modules() const;

@@ -56,7 +56,7 @@ struct CheckpointFolderOptions {
 /// Example:
 /// @code
 ///   ddp::Checkpoint checkpoint(net);
-///   checkpoint.optimizer(optimizer).sampler(sampler);
+///   checkpoint.add("optimizer", optimizer).add("sampler", sampler);
 ///   ddp::CheckpointFolder folder("checkpoints");
 ///   folder.load(checkpoint);  // nothing there: from the beginning
 ///   ...

@@ -56,8 +56,8 @@ class SavedServer {
         // Not owned: `serve` got a reference, and the pointer ends before it.
         checkpoint_(std::shared_ptr<torch::nn::Module>(std::shared_ptr<void>(),
                                                        &module)) {
-    checkpoint_.optimizer(optimizer).process_group(
-        c10::make_intrusive<ThisRank>());
+    checkpoint_.add("optimizer", optimizer)
+        .process_group(c10::make_intrusive<ThisRank>());
     TORCH_CHECK(options.checkpoint_every() == 0 || options.resume() ||
                     ::access(path_.c_str(), F_OK) != 0,
                 "Expected no checkpoints of another training, but there is ",

@@ -129,16 +129,16 @@ TEST_CASE("a checkpoint keeps a scaler", "[grad_scaler][checkpoint]") {
   Toy toy;
   toy.train(scaler, kInf);
   toy.train(scaler, 1);
-  Checkpoint(net).scaler(scaler).save(folder / "a.pt");
+  Checkpoint(net).add("scaler", scaler).save(folder / "a.pt");
   GradScaler restored;
-  Checkpoint(net).scaler(restored).load(folder / "a.pt");
+  Checkpoint(net).add("scaler", restored).load(folder / "a.pt");
   CHECK(restored.get_scale() == 4);
   CHECK(restored.get_growth_interval() == 3);
   CHECK(test::entry(restored.state_dict(), "_growth_tracker").toInt() == 1);
 
   Checkpoint(net).load(folder / "a.pt");  // a load may leave it out
   GradScaler off(Options().enabled(false));
-  Checkpoint(net).scaler(off).load(folder / "a.pt");
+  Checkpoint(net).add("scaler", off).load(folder / "a.pt");
   CHECK(off.get_scale() == 1);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("a checkpoint that lacks a scaler's state is refused",
   torch::nn::Linear net(2, 1);
   Checkpoint(net).save(folder / "none.pt");
   GradScaler off(Options().enabled(false));
-  Checkpoint(net).scaler(off).save(folder / "off.pt");
+  Checkpoint(net).add("scaler", off).save(folder / "off.pt");
   auto dict = detail::read_torch_file(folder / "off.pt").value.toGenericDict();
   CHECK(dict.at("scaler").toGenericDict().empty());
   auto cut = detail::new_dict().toGenericDict();
@@ -158,7 +158,7 @@ TEST_CASE("a checkpoint that lacks a scaler's state is refused",
 
   GradScaler scaler(small_scaler());
   Checkpoint checkpoint(net);
-  checkpoint.scaler(scaler);
+  checkpoint.add("scaler", scaler);
   const auto load = [&](const char* file) { checkpoint.load(folder / file); };
   torch::nn::init::zeros_(net->weight);
   CHECK_THROWS_WITH(load("none.pt"),
