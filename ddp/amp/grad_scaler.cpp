@@ -60,14 +60,6 @@ int64_t checked_interval(int64_t interval) {
   return interval;
 }
 
-std::string describe(const at::Tensor& tensor) {
-  return tensor.defined()
-             ? c10::str(tensor.requires_grad() ? "one that does: " : "",
-                        tensor.scalar_type(),
-                        tensor.sizes())
-             : "an undefined tensor";
-}
-
 /// Returns the dense gradients, and the values of the sparse ones.
 std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
@@ -320,20 +312,6 @@ void GradScaler::update(double new_scale) {
   }
   check_scaled("update()");
   scale_.fill_(checked_scale(new_scale));
-  progress_.clear();
-}
-
-void GradScaler::update(const at::Tensor& new_scale) {
-  if (!enabled_) {
-    return;
-  }
-  check_scaled("update()");
-  TORCH_CHECK(new_scale.defined() && new_scale.numel() == 1 &&
-                  new_scale.is_floating_point() && !new_scale.requires_grad(),
-              "Expected a new scale of one number of floating point that "
-              "requires no gradient, but got ",
-              describe(new_scale));
-  scale_.copy_(new_scale.reshape({}));
   progress_.clear();
 }
 
