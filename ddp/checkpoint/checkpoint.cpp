@@ -181,36 +181,6 @@ Checkpoint& Checkpoint::add(std::string name,
   return add_entry({std::move(name), std::move(object)});
 }
 
-Checkpoint& Checkpoint::add(const std::string& name,
-                            bool& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            int64_t& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            double& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            std::string& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            torch::Tensor& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
 Checkpoint& Checkpoint::process_group(c10::intrusive_ptr<c10d::Backend> group) {
   group_ = std::move(group);
   return *this;

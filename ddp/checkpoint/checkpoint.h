@@ -24,6 +24,21 @@ namespace ddp {
 namespace detail {
 class Communicator;
 struct TorchFile;
+
+/// True for the types of variables that a `Checkpoint` saves.
+template <class Type>
+constexpr bool is_variable = std::disjunction_v<std::is_same<Type, bool>,
+                                                std::is_same<Type, int64_t>,
+                                                std::is_same<Type, double>,
+                                                std::is_same<Type, std::string>,
+                                                std::is_same<Type, at::Tensor>>;
+
+/// Returns an adapter of a variable, which must outlive the result.
+/// @param name  the entry's name, for errors.
+template <class Type>
+std::shared_ptr<Stateful> variable_state(const std::string& name,
+                                         Type& variable,
+                                         CheckpointScope scope);
 }  // namespace detail
 
 /// Saves and restores an interrupted training. Bind the model, the optimizer
@@ -155,26 +170,14 @@ class Checkpoint {
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`
   /// assigns it. A defined tensor keeps its device, and must have the saved
   /// shape and dtype.
-  /// @param scope  the ranks whose values are saved.
+  /// @param variable  a bool, int64_t, double, std::string or torch::Tensor.
+  /// @param scope     the ranks whose values are saved.
+  template <class Type, std::enable_if_t<detail::is_variable<Type>, int> = 0>
   Checkpoint& add(const std::string& name,
-                  bool& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for an integer.
-  Checkpoint& add(const std::string& name,
-                  int64_t& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a floating-point number.
-  Checkpoint& add(const std::string& name,
-                  double& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a text.
-  Checkpoint& add(const std::string& name,
-                  std::string& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a tensor.
-  Checkpoint& add(const std::string& name,
-                  torch::Tensor& variable,
-                  CheckpointScope scope = CheckpointScope::common);
+                  Type& variable,
+                  CheckpointScope scope = CheckpointScope::common) {
+    return add(name, detail::variable_state(name, variable, scope));
+  }
 
   /// Sets the ranks that save and load together; null for all ranks of
   /// `init_process_group`. Without that call each process saves and loads

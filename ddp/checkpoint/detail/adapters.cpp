@@ -8,6 +8,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/checkpoint/checkpoint.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/checkpoint/state_dict.h"
