@@ -103,7 +103,9 @@ Training::Training(const TrainOptions& options,
   autocast_.enabled(options.precision != Precision::full)
       .dtype(options.precision == Precision::fp16 ? torch::kHalf
                                                   : torch::kBFloat16);
-  checkpoint_.optimizer(optimizer_).sampler(sampler_).scaler(scaler_);
+  checkpoint_.add("optimizer", optimizer_)
+      .add("sampler", sampler_)
+      .add("scaler", scaler_);
   if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
     std::filesystem::create_directories(options.checkpoint.folder);
   }

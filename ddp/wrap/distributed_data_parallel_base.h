@@ -13,7 +13,7 @@
 #include "ddp/job/join.h"
 #include "ddp/reduce/options.h"
 #include "ddp/reduce/reducer.h"
-#include "ddp/tensors/parameter_groups.h"
+#include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
 
