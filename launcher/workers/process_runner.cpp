@@ -17,7 +17,7 @@
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stack.h"
+#include "launcher/workers/progress/stacks.h"
 
 namespace launcher {
 namespace {
@@ -134,6 +134,7 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
     progress_.emplace(
         context_.loop,
         plan,
+        context_.environment,
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
@@ -228,6 +229,11 @@ void ProcessRunner::on_exit(Worker& worker) {
   if (progress_) {
     progress_->forget(worker.spec.local_rank);
   }
+  if (std::all_of(workers_.begin(), workers_.end(), [](const Worker& entry) {
+        return entry.has_exited;
+      })) {
+    progress_.reset();  // its tools are no strays while it has them
+  }
   WorkerExit exit;
   exit.rank = worker.spec.rank;
   exit.local_rank = worker.spec.local_rank;
@@ -320,7 +326,7 @@ void ProcessRunner::on_child_ended() {
       on_exit(worker);
     }
   }
-  context_.strays.reap([this](pid_t pid) { return has_unreleased(pid); });
+  context_.strays.reap([this](pid_t pid) { return has_owner(pid); });
   unwatch_empty_groups();
   post_what_is_left();
 }
@@ -348,7 +354,7 @@ void ProcessRunner::unwatch_empty_groups() {
 
 void ProcessRunner::terminate_strays() {
   for (const pid_t child : context_.strays.find()) {
-    if (!has_unreleased(child) && !is_in_workers_group(child) &&
+    if (!has_owner(child) && !is_in_workers_group(child) &&
         asked_.insert(child).second) {
       signal_child(child, SIGCONT);
       signal_child(child, SIGTERM);
@@ -358,7 +364,7 @@ void ProcessRunner::terminate_strays() {
 
 void ProcessRunner::kill_strays() {
   for (const pid_t child : context_.strays.find()) {
-    if (!has_unreleased(child)) {
+    if (!has_owner(child)) {
       signal_child(child, SIGKILL);
     }
   }
@@ -471,11 +477,13 @@ bool ProcessRunner::is_in_workers_group(pid_t pid) const {
       });
 }
 
-bool ProcessRunner::has_unreleased(pid_t pid) const {
-  return std::any_of(
-      workers_.begin(), workers_.end(), [pid](const Worker& worker) {
-        return worker.process.pid() == pid && !worker.process.is_reaped();
-      });
+bool ProcessRunner::has_owner(pid_t pid) const {
+  return (progress_ && progress_->runs(pid)) ||
+         std::any_of(
+             workers_.begin(), workers_.end(), [pid](const Worker& worker) {
+               return worker.process.pid() == pid &&
+                      !worker.process.is_reaped();
+             });
 }
 
 }  // namespace launcher

@@ -76,7 +76,7 @@ class ProcessRunner : public WorkerRunner {
   void remove_leftovers();
   Worker& worker_of(int local_rank);
   std::vector<WorkerExit>::iterator exit_of(const Worker& worker);
-  bool has_unreleased(pid_t pid) const;
+  bool has_owner(pid_t pid) const;
   bool is_in_workers_group(pid_t pid) const;
 
   Context context_;

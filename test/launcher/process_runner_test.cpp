@@ -302,12 +302,15 @@ TEST_CASE("stacks are missing where no process can be made to take them") {
   EventLoop loop;
   launcher::test::bound(loop);
   std::optional<std::vector<std::string>> texts;
+  const Environment environment = current_environment();
   rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
   launcher::test::limit(RLIMIT_NOFILE, 1);  // no pipe can be made
   std::optional<Stacks> stacks;
   CHECK_NOTHROW(stacks.emplace(
-      loop, std::vector<pid_t>{1, 2}, [&](const auto& all) { texts = all; }));
+      loop, std::vector<pid_t>{1, 2}, environment, [&](const auto& all) {
+        texts = all;
+      }));
   ::setrlimit(RLIMIT_NOFILE, &old);
   while (stacks && !texts) {
     loop.run_once();
