@@ -259,6 +259,9 @@ int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
   for (Worker& worker : workers_) {
     if (!worker.has_exited && write_stop_file(worker.spec.stop_file, line)) {
       ++told;
+    } else if (catches_signal(worker.process.pid(), number)) {
+      // Its children, such as data loaders, may be needed to save.
+      worker.process.signal(number);
     } else {
       worker.process.signal_group(number);
     }
