@@ -9,8 +9,6 @@
 #include "launcher/job/console_status.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/status/job_folder.h"
-#include "launcher/job/status/status_file.h"
-#include "launcher/job/status/status_json.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/caller_settings.h"
 #include "launcher/net/address.h"
@@ -85,7 +83,8 @@ int launch(const Job& job) {
                      .json = job.options.report_json},
                     {.run_id = job.run_id,
                      .host = job.host_name,
-                     .program = job.program.argv},
+                     .program = job.program.argv,
+                     .max_restarts = job.options.max_restarts},
                     [&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
@@ -116,9 +115,6 @@ int launch(const Job& job) {
                          .rendezvous = *rendezvous,
                          .workers = workers,
                          .status = status});
-  const StatusFile status_file(loop, resources.folder.path(), [&supervisor] {
-    return status_json(supervisor.status());
-  });
   const int code = supervisor.run();
   while (!rendezvous->is_over()) {
     loop.run_once();

@@ -373,27 +373,19 @@ void ProcessRunner::kill_strays() {
   }
 }
 
-std::vector<WorkerState> ProcessRunner::states() {
+std::vector<WorkerState> ProcessRunner::states() const {
   std::vector<WorkerState> states;
   for (const Worker& worker : workers_) {
-    if (states.size() == kMostWorkerStates) {
-      break;
+    WorkerState state{.rank = worker.spec.rank,
+                      .local_rank = worker.spec.local_rank,
+                      .pid = worker.process.pid(),
+                      .asked_by = worker.asked_by};
+    for (const WorkerExit& exit : exits_) {
+      if (exit.local_rank == state.local_rank) {
+        state.end = exit.status;
+      }
     }
-    WorkerState state;
-    state.rank = worker.spec.rank;
-    state.local_rank = worker.spec.local_rank;
-    state.pid = worker.process.pid();
-    state.asked_by = worker.asked_by;
-    const auto exit = exit_of(worker);
-    if (exit != exits_.end()) {
-      state.end = exit->status;
-    } else {
-      state.is_stopped = is_stopped(state.pid);
-    }
-    if (progress_) {
-      state.progress = progress_->progress_of(state.local_rank);
-    }
-    states.push_back(std::move(state));
+    states.push_back(state);
   }
   return states;
 }

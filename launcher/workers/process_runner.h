@@ -48,7 +48,7 @@ class ProcessRunner : public WorkerRunner {
   void release(int local_rank) override;
   void terminate_strays() override;
   void kill_strays() override;
-  std::vector<WorkerState> states() override;
+  std::vector<WorkerState> states() const override;
   WorkersResult finish() override;
 
   /// Handles SIGCHLD. The owner calls this function for every SIGCHLD.

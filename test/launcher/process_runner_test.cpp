@@ -12,7 +12,7 @@
 #include <csignal>
 #include <set>
 
-#include "launcher/machine/background_call.h"
+#include "launcher/machine/helper.h"
 #include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
@@ -273,25 +273,20 @@ TEST_CASE("what a worker that does not end has started ends without it") {
 TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
   const bool is_denied = GENERATE(false, true);
   const Pipe inherited = make_pipe();
+  const Pipe kept = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
     if (is_denied) {
       launcher::test::deny_system_calls({SYS_close_range}, ENOSYS);
     }
-    EventLoop loop;
-    launcher::test::bound(loop);
-    std::optional<std::string> open;
-    BackgroundCall call(
-        loop,
-        [&] {
-          return std::to_string(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
-                                ::fcntl(inherited.write.get(), F_GETFD) >= 0);
-        },
-        [&open](const auto& result) { open = result.value_or("killed"); });
-    while (!open) {
-      loop.run_once();
+    const pid_t helper = fork_helper(kept.write.get());
+    if (helper == 0) {
+      ::_exit(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
+                      ::fcntl(inherited.write.get(), F_GETFD) >= 0
+                  ? 1
+                  : 0);
     }
-    ::_exit(*open == "0" ? 0 : 1);
+    ::_exit(reap_helper(helper) ? 0 : 1);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);

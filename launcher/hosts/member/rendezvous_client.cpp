@@ -269,10 +269,12 @@ RendezvousClient::Actions RendezvousClient::request_news() {
   }
   if (phase_ != Phase::connected) {
     const std::string left = in_seconds(give_up_ - now_);
-    return print_news(has_answered_
-                          ? "the connection is lost; gives up" + left
-                          : "no ddprun has answered there yet; gives up" +
-                                left + " (--rdzv-conf join_timeout)");
+    return print_news(
+        has_answered_
+            ? "the connection is lost; gives up" + left
+            : "no ddprun has answered there yet" +
+                  (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
+                  "; gives up" + left + " (--rdzv-conf join_timeout)");
   }
   has_requested_news_ = true;
   return send_state();

@@ -76,15 +76,6 @@ void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
 }
 
-WorkerState::Progress ProgressWatch::progress_of(int local_rank) {
-  const auto worker = static_cast<size_t>(local_rank);
-  const auto now = std::chrono::steady_clock::now();
-  read(worker, now);
-  return {.has_reported = judge_.has_reported(worker),
-          .last = describe(judge_.progress_of(worker)),
-          .quiet = judge_.quiet_of(worker, now)};
-}
-
 bool ProgressWatch::runs(pid_t pid) const {
   return stacks_ && stacks_->runs(pid);
 }

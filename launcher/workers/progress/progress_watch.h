@@ -11,7 +11,6 @@
 #include "launcher/workers/progress/hang.h"
 #include "launcher/workers/progress/hang_judge.h"
 #include "launcher/workers/progress/stacks.h"
-#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 
@@ -43,9 +42,6 @@ class ProgressWatch {
   void watch(int local_rank, pid_t pid);
   /// Records that a worker has ended.
   void forget(int local_rank);
-
-  /// Reads and returns the current progress of a worker.
-  WorkerState::Progress progress_of(int local_rank);
 
   /// Returns whether the process is a tool that takes a stack.
   bool runs(pid_t pid) const;

@@ -353,7 +353,8 @@ TEST_CASE("a signal ends a job whose name service does not answer") {
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
   const int number = GENERATE(SIGTERM, SIGINT);
-  Ddprun job({"--master-addr=host0.invalid", "true"}, slow_system("names"));
+  Ddprun job({"--nnodes=2", "--master-addr=host0", "--node-rank=1", "true"},
+             slow_system("names"));
   job.await_err("looking up\n");
   job.signal(number);
   const auto result = job.finish();

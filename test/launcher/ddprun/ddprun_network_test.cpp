@@ -153,8 +153,8 @@ TEST_CASE("a name server that never answers is an error in time") {
   CHECK(result.code() == 1);
   CHECK(
       result.err ==
-      "ddprun: the name service has not said in time which address host node7 "
-      "has; check --rdzv-endpoint and the name service, or give an IP "
-      "address\n");
+      "ddprun: nobody answers at --rdzv-endpoint node7:29400 (the name service "
+      "has not said yet which address host node7 has); start ddprun on that "
+      "host, and check the name, the port and the firewall\n");
   CHECK(!result.left_something);
 }
