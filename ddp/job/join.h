@@ -151,7 +151,6 @@ struct JoinOptions {
 /// Caution: the gradients of a rank without inputs are scaled like all others.
 /// A function that calls `optimizer.step()` without the scaler steps with
 /// scaled gradients, and the momentum of that rank stays wrong after the Join.
-/// `finish` warns of a function that never used the scaler.
 ///
 /// A Join does not shadow the program's own collectives in the loop, nor a
 /// `SyncBatchNorm` in training mode or a `buffer_hook`; the latter two are
@@ -231,10 +230,6 @@ class Join {
   /// For joinables: the announced step has ended.
   void done(const Joinable& who);
 
-  /// For joinables: how often `finish` has begun to call its function on this
-  /// rank; 0 before `finish`.
-  int64_t function_calls() const { return function_calls_; }
-
  private:
   void verify() const;
   c10::Device device() const;
@@ -255,7 +250,6 @@ class Join {
   std::vector<int> idle_;  // last known ranks without inputs and function
   const char* outsider_ = nullptr;  // last caller of step_outside on this rank
   bool is_finishing_ = false;
-  int64_t function_calls_ = 0;  // of the function that finish() got
 };
 
 }  // namespace ddp

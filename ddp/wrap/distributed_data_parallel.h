@@ -63,8 +63,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
   /// The wrapped module. Use it for checkpoints, because its keys have no
   /// "module." prefix, and to call other functions than `forward`. A backward
-  /// pass of their results is averaged like one of the wrapper's; on this rank
-  /// alone, make it under a `NoSyncGuard`.
+  /// pass of their results is averaged like one of the wrapper's, and refuses
+  /// new and thawed parameters like a forward; on this rank alone, make it
+  /// under a `NoSyncGuard`.
   ///
   /// Example:
   /// @code

@@ -573,6 +573,32 @@ TEST_CASE("ranks wait for each other in different calls", "[departures]") {
   }
 }
 
+TEST_CASE("a thread waits while its rank computes before any collective",
+          "[departures]") {
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(long_timeouts());
+    const auto other = new_group({0, 1});
+    std::thread thread;
+    if (rank == 0) {
+      thread = std::thread([&] { barrier(other); });
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(7);
+    while (rank == 0 && std::chrono::steady_clock::now() < end) {
+      at::ones({64}).sum();
+    }
+    barrier();
+    if (rank == 1) {
+      barrier(other);
+    } else {
+      thread.join();
+    }
+    destroy_process_group();
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+  }
+}
+
 TEST_CASE("ranks use two groups in two orders", "[departures]") {
   if (on_gpu(2)) {
     return;  // no host waits for NCCL

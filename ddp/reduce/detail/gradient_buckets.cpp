@@ -243,7 +243,6 @@ void GradientBuckets::assign_grads_except(
 void GradientBuckets::reset() {
   for (auto& slot : slots_) {
     slot.state = GradState::expected;
-    slot.has_local = false;
     slot.keeps_own = false;
   }
   for (const auto& bucket : buckets_) {

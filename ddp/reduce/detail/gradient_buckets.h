@@ -66,10 +66,6 @@ class GradientBuckets {
   /// Sets the factor for gradients that enter a bucket.
   void set_scale(double scale) { scaled_.set_scale(scale); }
 
-  /// Records that a gradient has come in a pass of this rank alone.
-  void record_local(size_t index) { slots_[index].has_local = true; }
-  bool has_local(size_t index) const { return slots_[index].has_local; }
-
   bool has_bucket(size_t index) const {
     return slots_[index].bucket.has_value();
   }

@@ -1,4 +1,4 @@
-#include "ddp/optim/averaging_optimizer.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
 
 #include <utility>
 
