@@ -22,6 +22,9 @@
 namespace launcher {
 namespace {
 
+constexpr const char* kFailedStartTimer = "failed start";
+constexpr std::chrono::seconds kTimeToDie{5};
+
 /// Creates the attempt folder of every worker; usually all workers share one.
 void make_attempt_folders(const LaunchPlan& plan) {
   std::string made;
@@ -190,6 +193,8 @@ void ProcessRunner::on_exec_result() {
 }
 
 void ProcessRunner::end_start() {
+  failure_.reset();  // workers that were killed for it just end
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   for (const WorkerExited& exit : std::exchange(early_exits_, {})) {
@@ -199,12 +204,36 @@ void ProcessRunner::end_start() {
 }
 
 void ProcessRunner::abandon_start(const StartFailed& failure) {
+  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  exec_errors_.reset();
+  failure_ = failure;
   for (Worker& worker : workers_) {
     worker.process.signal_group(SIGKILL);
-    worker.process.reap();
   }
+  if (!has_running()) {
+    post_failed_start();
+    return;
+  }
+  // The kernel may hold a worker in exec. Then the worker is a stray.
+  context_.loop.arm_timer(
+      kFailedStartTimer, kTimeToDie, [this] { post_failed_start(); });
+}
+
+void ProcessRunner::post_failed_start() {
+  for (Worker& worker : workers_) {
+    if (worker.has_exited) {
+      worker.process.reap();
+    }
+  }
+  const StartFailed failure = failure_.value();
   forget();
   context_.post(failure);
+}
+
+bool ProcessRunner::has_running() const {
+  return std::any_of(workers_.begin(),
+                     workers_.end(),
+                     [](const Worker& worker) { return !worker.has_exited; });
 }
 
 /// Ignores timers of processes that have ended or that do not belong to a
@@ -229,9 +258,7 @@ void ProcessRunner::on_exit(Worker& worker) {
   if (progress_) {
     progress_->forget(worker.spec.local_rank);
   }
-  if (std::all_of(workers_.begin(), workers_.end(), [](const Worker& entry) {
-        return entry.has_exited;
-      })) {
+  if (!has_running()) {
     progress_.reset();  // its tools are no strays while it has them
   }
   WorkerExit exit;
@@ -244,10 +271,13 @@ void ProcessRunner::on_exit(Worker& worker) {
       std::chrono::steady_clock::now() - started_);
   exits_.push_back(exit);
   const WorkerExited event{exit.local_rank, *status};
-  if (exec_watch_ != 0) {
-    early_exits_.push_back(event);
-  } else {
+  if (exec_watch_ == 0 && !failure_) {
     context_.post(event);
+    return;
+  }
+  early_exits_.push_back(event);
+  if (failure_ && !has_running()) {
+    post_failed_start();
   }
 }
 
@@ -327,6 +357,9 @@ void ProcessRunner::on_child_ended() {
   for (Worker& worker : workers_) {
     if (worker.process.pidfd() < 0 && !worker.has_exited) {
       on_exit(worker);
+    }
+    if (workers_.empty()) {
+      break;  // the last worker of a failed start
     }
   }
   context_.strays.reap([this](pid_t pid) { return has_owner(pid); });
@@ -429,6 +462,8 @@ void ProcessRunner::remove_leftovers() {
 }
 
 void ProcessRunner::forget() {
+  failure_.reset();
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   early_exits_.clear();

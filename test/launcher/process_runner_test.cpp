@@ -270,6 +270,60 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   await(life.read.get(), "the end of what it has started");
 }
 
+/// Kill is refused, as if the kernel held the worker in exec.
+TEST_CASE("a failed start does not wait for a worker that does not end") {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    LaunchPlan plan;
+    plan.path = "/bin/sleep";
+    WorkerSpec worker;
+    worker.directory = folder / "logs";
+    worker.argv = {"sleep", "1000"};
+    plan.workers.push_back(worker);
+    worker.rank = worker.local_rank = 1;
+    worker.cpus = {1023};
+    plan.workers.push_back(worker);
+    EventLoop loop;
+    launcher::test::bound(loop);
+    DroppedOutput losses;
+    LogWriter logs(loop, losses);
+    Consoles consoles(loop, losses, logs);
+    const JobCgroup no_cgroup(std::nullopt);
+    const Watcher watcher(no_cgroup);
+    Strays strays;
+    const CallerSettings settings;
+    const Environment environment = current_environment();
+    bool has_failed = false;
+    ProcessRunner runner({.loop = loop,
+                          .consoles = consoles,
+                          .logs = logs,
+                          .cgroup = no_cgroup,
+                          .environment = environment,
+                          .settings = settings,
+                          .cpu_count = 2,
+                          .watcher = watcher,
+                          .strays = strays,
+                          .post = [&](const WorkersEvent& event) {
+                            has_failed |=
+                                std::holds_alternative<StartFailed>(event);
+                          }});
+    launcher::test::deny_system_calls({SYS_kill}, EPERM);
+    runner.start(plan);
+    while (!has_failed) {
+      loop.run_once();
+    }
+    ::_exit(0);
+  }
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pollfd ended{process.get(), POLLIN, 0};
+  CHECK(::poll(&ended, 1, 60'000) == 1);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
 TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
   const bool is_denied = GENERATE(false, true);
   const Pipe inherited = make_pipe();
