@@ -17,10 +17,13 @@
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stack.h"
+#include "launcher/workers/progress/stacks.h"
 
 namespace launcher {
 namespace {
+
+constexpr const char* kFailedStartTimer = "failed start";
+constexpr std::chrono::seconds kTimeToDie{5};
 
 /// Creates the attempt folder of every worker; usually all workers share one.
 void make_attempt_folders(const LaunchPlan& plan) {
@@ -134,6 +137,7 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
     progress_.emplace(
         context_.loop,
         plan,
+        context_.environment,
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
@@ -189,6 +193,8 @@ void ProcessRunner::on_exec_result() {
 }
 
 void ProcessRunner::end_start() {
+  failure_.reset();  // workers that were killed for it just end
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   for (const WorkerExited& exit : std::exchange(early_exits_, {})) {
@@ -198,12 +204,36 @@ void ProcessRunner::end_start() {
 }
 
 void ProcessRunner::abandon_start(const StartFailed& failure) {
+  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  exec_errors_.reset();
+  failure_ = failure;
   for (Worker& worker : workers_) {
     worker.process.signal_group(SIGKILL);
-    worker.process.reap();
   }
+  if (!has_running()) {
+    post_failed_start();
+    return;
+  }
+  // The kernel may hold a worker in exec. Then the worker is a stray.
+  context_.loop.arm_timer(
+      kFailedStartTimer, kTimeToDie, [this] { post_failed_start(); });
+}
+
+void ProcessRunner::post_failed_start() {
+  for (Worker& worker : workers_) {
+    if (worker.has_exited) {
+      worker.process.reap();
+    }
+  }
+  const StartFailed failure = failure_.value();
   forget();
   context_.post(failure);
+}
+
+bool ProcessRunner::has_running() const {
+  return std::any_of(workers_.begin(),
+                     workers_.end(),
+                     [](const Worker& worker) { return !worker.has_exited; });
 }
 
 /// Ignores timers of processes that have ended or that do not belong to a
@@ -228,6 +258,9 @@ void ProcessRunner::on_exit(Worker& worker) {
   if (progress_) {
     progress_->forget(worker.spec.local_rank);
   }
+  if (!has_running()) {
+    progress_.reset();  // its tools are no strays while it has them
+  }
   WorkerExit exit;
   exit.rank = worker.spec.rank;
   exit.local_rank = worker.spec.local_rank;
@@ -238,10 +271,13 @@ void ProcessRunner::on_exit(Worker& worker) {
       std::chrono::steady_clock::now() - started_);
   exits_.push_back(exit);
   const WorkerExited event{exit.local_rank, *status};
-  if (exec_watch_ != 0) {
-    early_exits_.push_back(event);
-  } else {
+  if (exec_watch_ == 0 && !failure_) {
     context_.post(event);
+    return;
+  }
+  early_exits_.push_back(event);
+  if (failure_ && !has_running()) {
+    post_failed_start();
   }
 }
 
@@ -253,6 +289,9 @@ int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
   for (Worker& worker : workers_) {
     if (!worker.has_exited && write_stop_file(worker.spec.stop_file, line)) {
       ++told;
+    } else if (catches_signal(worker.process.pid(), number)) {
+      // Its children, such as data loaders, may be needed to save.
+      worker.process.signal(number);
     } else {
       worker.process.signal_group(number);
     }
@@ -319,8 +358,11 @@ void ProcessRunner::on_child_ended() {
     if (worker.process.pidfd() < 0 && !worker.has_exited) {
       on_exit(worker);
     }
+    if (workers_.empty()) {
+      break;  // the last worker of a failed start
+    }
   }
-  context_.strays.reap([this](pid_t pid) { return has_unreleased(pid); });
+  context_.strays.reap([this](pid_t pid) { return has_owner(pid); });
   unwatch_empty_groups();
   post_what_is_left();
 }
@@ -348,7 +390,7 @@ void ProcessRunner::unwatch_empty_groups() {
 
 void ProcessRunner::terminate_strays() {
   for (const pid_t child : context_.strays.find()) {
-    if (!has_unreleased(child) && !is_in_workers_group(child) &&
+    if (!has_owner(child) && !is_in_workers_group(child) &&
         asked_.insert(child).second) {
       signal_child(child, SIGCONT);
       signal_child(child, SIGTERM);
@@ -358,7 +400,7 @@ void ProcessRunner::terminate_strays() {
 
 void ProcessRunner::kill_strays() {
   for (const pid_t child : context_.strays.find()) {
-    if (!has_unreleased(child)) {
+    if (!has_owner(child)) {
       signal_child(child, SIGKILL);
     }
   }
@@ -420,6 +462,8 @@ void ProcessRunner::remove_leftovers() {
 }
 
 void ProcessRunner::forget() {
+  failure_.reset();
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   early_exits_.clear();
@@ -463,11 +507,13 @@ bool ProcessRunner::is_in_workers_group(pid_t pid) const {
       });
 }
 
-bool ProcessRunner::has_unreleased(pid_t pid) const {
-  return std::any_of(
-      workers_.begin(), workers_.end(), [pid](const Worker& worker) {
-        return worker.process.pid() == pid && !worker.process.is_reaped();
-      });
+bool ProcessRunner::has_owner(pid_t pid) const {
+  return (progress_ && progress_->runs(pid)) ||
+         std::any_of(
+             workers_.begin(), workers_.end(), [pid](const Worker& worker) {
+               return worker.process.pid() == pid &&
+                      !worker.process.is_reaped();
+             });
 }
 
 }  // namespace launcher

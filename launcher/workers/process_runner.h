@@ -67,6 +67,7 @@ class ProcessRunner : public WorkerRunner {
   void start_one(PreparedWorker& prepared, const WorkerContext& shared);
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
+  void post_failed_start();
   void end_start();
   void on_timer(const TimerTable::Expired& timer);
   void on_exit(Worker& worker);
@@ -76,7 +77,8 @@ class ProcessRunner : public WorkerRunner {
   void remove_leftovers();
   Worker& worker_of(int local_rank);
   std::vector<WorkerExit>::iterator exit_of(const Worker& worker);
-  bool has_unreleased(pid_t pid) const;
+  bool has_owner(pid_t pid) const;
+  bool has_running() const;
   bool is_in_workers_group(pid_t pid) const;
 
   Context context_;
@@ -102,6 +104,8 @@ class ProcessRunner : public WorkerRunner {
   Fd exec_errors_;
   EventLoop::Token exec_watch_ = 0;
   std::vector<WorkerExited> early_exits_;
+  // Set while the killed workers of a failed start end.
+  std::optional<StartFailed> failure_;
 };
 
 }  // namespace launcher

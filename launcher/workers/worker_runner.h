@@ -90,7 +90,8 @@ class WorkerRunner {
 
   /// Requests that the workers save their state and exit within `time`. A
   /// worker with a stop file receives the request in the file; every other
-  /// worker receives the signal. Returns the number of workers with a stop
+  /// worker receives the signal, with its process group unless it catches the
+  /// signal. Returns the number of workers with a stop
   /// file.
   virtual int request_stop(int number, std::chrono::milliseconds time) = 0;
 

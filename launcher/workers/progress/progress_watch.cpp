@@ -9,7 +9,6 @@
 
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {
@@ -40,9 +39,11 @@ std::optional<ProgressReading> read_progress(const std::string& path) {
 
 ProgressWatch::ProgressWatch(EventLoop& loop,
                              const LaunchPlan& plan,
+                             const Environment& environment,
                              std::function<bool()> is_held_up,
                              Handler handler)
     : loop_(loop),
+      environment_(environment),
       is_held_up_(std::move(is_held_up)),
       handler_(std::move(handler)),
       timeout_(plan.hang_timeout.value()),
@@ -73,6 +74,10 @@ void ProgressWatch::watch(int local_rank, pid_t pid) {
 
 void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
+}
+
+bool ProgressWatch::runs(pid_t pid) const {
+  return stacks_ && stacks_->runs(pid);
 }
 
 void ProgressWatch::pause() {
@@ -127,9 +132,10 @@ void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
   hang_.others = reports_except(hang_.workers);
   hang_.timeout = timeout_;
   stacks_.emplace(
-      loop_, processes, [this](const std::vector<std::string>& stacks) {
-        report_hang(stacks);
-      });
+      loop_,
+      processes,
+      environment_,
+      [this](const std::vector<std::string>& stacks) { report_hang(stacks); });
 }
 
 void ProgressWatch::report_hang(const std::vector<std::string>& stacks) {

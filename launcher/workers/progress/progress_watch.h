@@ -24,11 +24,13 @@ class ProgressWatch {
   /// Creates the empty progress files. To be constructed before the workers
   /// start.
   ///
+  /// @param environment of the tools that show stacks; must outlive this object
   /// @param is_held_up returns whether a worker may be blocked in a write to
   ///   ddprun; that time does not count
   /// @throws LaunchError if a file cannot be created
   ProgressWatch(EventLoop& loop,
                 const LaunchPlan& plan,
+                const Environment& environment,
                 std::function<bool()> is_held_up,
                 Handler handler);
   /// Removes the files.
@@ -40,6 +42,9 @@ class ProgressWatch {
   void watch(int local_rank, pid_t pid);
   /// Records that a worker has ended.
   void forget(int local_rank);
+
+  /// Returns whether the process is a tool that takes a stack.
+  bool runs(pid_t pid) const;
 
   /// Stops and restarts the readings while the workers are stopped on purpose.
   void pause();
@@ -64,6 +69,7 @@ class ProgressWatch {
   pid_t reporter(size_t worker) const;
 
   EventLoop& loop_;
+  const Environment& environment_;
   std::function<bool()> is_held_up_;
   Handler handler_;
   std::chrono::milliseconds timeout_;
