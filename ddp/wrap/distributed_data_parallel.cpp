@@ -16,7 +16,6 @@
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/tensors/renormed_embedding.h"
-#include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
 #include "ddp/wrap/detail/wrapped_module.h"
 
@@ -145,7 +144,6 @@ struct DistributedDataParallelBase::Pass {
 };
 
 DistributedDataParallelBase::~DistributedDataParallelBase() {
-  detail::end_step_trace(this);
   if (pass_) {
     pass_->wrapper = nullptr;
   }
@@ -390,11 +388,7 @@ void DistributedDataParallelBase::before_forward() {
   if (auto* progress = detail::progress_file()) {
     progress->note_forward();
   }
-  if (!c10::GradMode::is_enabled()) {
-    return;
-  }
-  detail::trace_step(this, device_);
-  if (!reducer_) {
+  if (!c10::GradMode::is_enabled() || !reducer_) {
     return;
   }
   pass_->modules.update();

@@ -67,7 +67,7 @@ JobOutput run_job(const LaunchOptions& options,
   if (is_late) {
     ::kill(child, SIGTERM);
     if (!capture_output(child, {&out, &err}, kTimeToStop)) {
-      ::kill(child, SIGKILL);  // the job's supervisor ends the workers
+      ::kill(child, SIGKILL);  // the job's watcher ends the workers
     }
   }
   retry_interrupted([&] { return ::waitpid(child, nullptr, 0); });

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "ddp/base/child_process.h"
-#include "launcher/machine/descendants.h"
 #include "launcher/machine/process.h"
+#include "launcher/machine/strays.h"
 
 namespace launcher {
 namespace {

@@ -13,7 +13,6 @@
 #include "ddp/base/job_files/error_file.h"
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/machine/descendants.h"
 #include "launcher/machine/exec_failure.h"
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/error_file.h"
@@ -90,6 +89,7 @@ std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
 
 ProcessRunner::~ProcessRunner() {
   forget();
+  kill_strays();
   remove_leftovers();
 }
 
@@ -128,7 +128,8 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
                              .filtered = filtered_,
                              .null_fd = null.get(),
                              .cgroup_fd = cgroup.get(),
-                             .error_fd = errors.write.get()};
+                             .error_fd = errors.write.get(),
+                             .watcher_fd = context_.watcher.fd()};
   if (plan.hang_timeout) {
     progress_.emplace(
         context_.loop,
@@ -301,6 +302,8 @@ void ProcessRunner::kill(int local_rank, int number) {
 void ProcessRunner::kill_all() {
   signal_all(SIGKILL, Purpose::end);
   context_.cgroup.kill();
+  // A worker that SIGKILL does not end keeps ChildrenRemain from coming.
+  kill_strays();
   post_what_is_left();
 }
 
@@ -317,7 +320,8 @@ void ProcessRunner::on_child_ended() {
       on_exit(worker);
     }
   }
-  reap_children([this](pid_t pid) { return has_unreleased(pid); });
+  context_.strays.reap([this](pid_t pid) { return has_unreleased(pid); });
+  unwatch_empty_groups();
   post_what_is_left();
 }
 
@@ -329,12 +333,21 @@ void ProcessRunner::post_what_is_left() {
   if (!is_active_ || has_worker) {
     return;
   }
-  context_.post(has_children() ? WorkersEvent(ChildrenRemain{})
-                               : WorkersEvent(AllAreGone{}));
+  context_.post(context_.strays.any() ? WorkersEvent(ChildrenRemain{})
+                                      : WorkersEvent(AllAreGone{}));
+}
+
+void ProcessRunner::unwatch_empty_groups() {
+  for (Worker& worker : workers_) {
+    if (worker.is_watched && !worker.process.has_group()) {
+      worker.is_watched = false;
+      context_.watcher.remove(worker.process.pid());
+    }
+  }
 }
 
 void ProcessRunner::terminate_strays() {
-  for (const pid_t child : own_children()) {
+  for (const pid_t child : context_.strays.find()) {
     if (!has_unreleased(child) && !is_in_workers_group(child) &&
         asked_.insert(child).second) {
       signal_child(child, SIGCONT);
@@ -344,34 +357,26 @@ void ProcessRunner::terminate_strays() {
 }
 
 void ProcessRunner::kill_strays() {
-  for (const pid_t child : own_children()) {
+  for (const pid_t child : context_.strays.find()) {
     if (!has_unreleased(child)) {
       signal_child(child, SIGKILL);
     }
   }
 }
 
-std::vector<WorkerState> ProcessRunner::states() {
+std::vector<WorkerState> ProcessRunner::states() const {
   std::vector<WorkerState> states;
   for (const Worker& worker : workers_) {
-    if (states.size() == kMostWorkerStates) {
-      break;
+    WorkerState state{.rank = worker.spec.rank,
+                      .local_rank = worker.spec.local_rank,
+                      .pid = worker.process.pid(),
+                      .asked_by = worker.asked_by};
+    for (const WorkerExit& exit : exits_) {
+      if (exit.local_rank == state.local_rank) {
+        state.end = exit.status;
+      }
     }
-    WorkerState state;
-    state.rank = worker.spec.rank;
-    state.local_rank = worker.spec.local_rank;
-    state.pid = worker.process.pid();
-    state.asked_by = worker.asked_by;
-    const auto exit = exit_of(worker);
-    if (exit != exits_.end()) {
-      state.end = exit->status;
-    } else {
-      state.is_stopped = is_stopped(state.pid);
-    }
-    if (progress_) {
-      state.progress = progress_->progress_of(state.local_rank);
-    }
-    states.push_back(std::move(state));
+    states.push_back(state);
   }
   return states;
 }
@@ -423,6 +428,9 @@ void ProcessRunner::forget() {
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.kill_all();
+    if (worker.is_watched) {
+      context_.watcher.remove(worker.process.pid());
+    }
   }
   workers_.clear();
   exits_.clear();

@@ -8,6 +8,8 @@
 
 #include "launcher/machine/job_cgroup.h"
 #include "launcher/machine/out_of_memory.h"
+#include "launcher/machine/strays.h"
+#include "launcher/machine/watcher.h"
 #include "launcher/workers/progress/progress_watch.h"
 #include "launcher/workers/progress/timer_file.h"
 #include "launcher/workers/worker.h"
@@ -26,6 +28,8 @@ class ProcessRunner : public WorkerRunner {
     const Environment& environment;  ///< variables that workers inherit
     const CallerSettings& settings;  ///< caller's settings, restored in workers
     int cpu_count;                   ///< CPUs that the workers share
+    const Watcher& watcher;
+    Strays& strays;
     std::function<void(const WorkersEvent&)> post;
   };
 
@@ -44,7 +48,7 @@ class ProcessRunner : public WorkerRunner {
   void release(int local_rank) override;
   void terminate_strays() override;
   void kill_strays() override;
-  std::vector<WorkerState> states() override;
+  std::vector<WorkerState> states() const override;
   WorkersResult finish() override;
 
   /// Handles SIGCHLD. The owner calls this function for every SIGCHLD.
@@ -67,6 +71,7 @@ class ProcessRunner : public WorkerRunner {
   void on_timer(const TimerTable::Expired& timer);
   void on_exit(Worker& worker);
   void post_what_is_left();
+  void unwatch_empty_groups();
   void forget();
   void remove_leftovers();
   Worker& worker_of(int local_rank);

@@ -123,14 +123,6 @@ TEST_CASE("wrong variables are named", "[worker_env][errors]") {
                     Catch::Contains(row.second) && Catch::Contains("ddprun"));
 }
 
-TEST_CASE("arrivals that do not fit", "[rendezvous]") {
-  CHECK(detail::arrivals_problem({{"gloo", ""}, {"gloo", ""}}).empty());
-  CHECK_THAT(detail::arrivals_problem({{"nccl", ""}, {"gloo", ""}}),
-             Catch::Contains("rank 0 uses \"nccl\" and rank 1 uses \"gloo\""));
-  CHECK(detail::arrivals_problem({{"gloo", ""}, {"nccl", "no GPU"}}) ==
-        "rank 1: no GPU");
-}
-
 /// Runs `wait` on a separate thread and returns its error, or "none".
 std::future<std::string> error_of(std::function<void()> wait) {
   return std::async(std::launch::async, [wait = std::move(wait)] {
@@ -393,22 +385,6 @@ TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
   }
   auto error = error_of([&] { detail::open_store(env, milliseconds(1500)); });
   CHECK_THAT(within_a_minute(error), Catch::Contains("does a firewall"));
-}
-
-TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
-  c10d::HashStore store;
-  std::vector<std::thread> ranks;
-  std::atomic<int> through{0};
-  for (int rank = 0; rank < 5; ++rank) {
-    ranks.emplace_back([&] {
-      through += detail::store_barrier(store, "b", 5, milliseconds(10'000));
-    });
-  }
-  for (auto& rank : ranks) {
-    rank.join();
-  }
-  CHECK(through == 5);
-  CHECK_FALSE(detail::store_barrier(store, "alone", 2, milliseconds(10)));
 }
 
 c10::intrusive_ptr<detail::MonitoredBackend> in_job(const Group& group) {

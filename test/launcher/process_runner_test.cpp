@@ -13,7 +13,6 @@
 #include <set>
 
 #include "launcher/machine/background_call.h"
-#include "launcher/machine/descendants.h"
 #include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
@@ -124,6 +123,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   std::vector<WorkerExited> exits;
@@ -134,6 +135,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [&](const WorkersEvent& event) {
                           if (const auto* exit =
                                   std::get_if<WorkerExited>(&event)) {
@@ -187,6 +190,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   bool has_exited = false;
@@ -197,6 +202,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [&](const WorkersEvent& event) {
                           has_exited |=
                               std::holds_alternative<WorkerExited>(event);
@@ -242,6 +249,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   ProcessRunner runner({.loop = loop,
@@ -251,6 +260,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [](const WorkersEvent&) {}});
   runner.start(plan);
   life.write.reset();

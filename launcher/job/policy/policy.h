@@ -120,8 +120,7 @@ using Actions = std::vector<Action>;
 /// No attempt follows Leave, RendezvousLost or JobClosed. Signals that are not
 /// stop signals (SIGUSR1, SIGALRM) are forwarded while there are workers.
 /// SIGTSTP (from Ctrl-Z) stops running workers, and SIGCONT continues them;
-/// neither is forwarded to workers that were asked to end. SIGKILL stands for
-/// the death of the guardian and is a stop signal without a grace period.
+/// neither is forwarded to workers that were asked to end.
 class Policy {
  public:
   enum class Phase {

@@ -43,13 +43,4 @@ Fd lock_folder(const std::string& path) {
   return folder;
 }
 
-bool is_locked(const std::string& path) {
-  const Fd folder = open_folder(path);
-  return folder && ::flock(folder.get(), LOCK_SH | LOCK_NB) != 0;
-}
-
-bool is_job_folder(std::string_view name) {
-  return name.rfind("ddprun_", 0) == 0;
-}
-
 }  // namespace launcher

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "launcher/workers/output/run_directory.h"
 
@@ -9,14 +8,13 @@ namespace launcher {
 
 /// Chooses the folder of the files that ddprun shares with its workers
 /// (progress, requests to stop, the list of ended workers, torchrun's file
-/// timer) and with `ddprun --status`: the folder of the run if that is a
-/// temporary one, else a temporary folder that the destructor removes. It has
+/// timer): the folder of the run if that is a temporary one, else a temporary
+/// folder that the destructor removes. It has
 /// mode 0700 and is never a --log-dir, which other users may read and which may
 /// lie on a file server: a worker writes to the folder in each step.
 ///
 /// Holds a lock (flock) on the folder while one of ddprun's processes is alive,
-/// so that readers and systemd-tmpfiles can distinguish the folder of a running
-/// job from the folder of a killed ddprun.
+/// so that systemd-tmpfiles keeps the folder of a running job.
 class JobFolder {
  public:
   /// @throws LaunchError if no place is writable although the job needs one:
@@ -38,11 +36,5 @@ class JobFolder {
 /// Opens and locks a folder. The lock lasts until the descriptor and its copies
 /// are closed. Returns an empty Fd if the folder cannot be opened or locked.
 Fd lock_folder(const std::string& path);
-
-/// Returns whether a process holds the lock of lock_folder().
-bool is_locked(const std::string& path);
-
-/// Returns whether the name of a temporary folder is that of a job's folder.
-bool is_job_folder(std::string_view name);
 
 }  // namespace launcher

@@ -75,15 +75,6 @@ void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
 }
 
-WorkerState::Progress ProgressWatch::progress_of(int local_rank) {
-  const auto worker = static_cast<size_t>(local_rank);
-  const auto now = std::chrono::steady_clock::now();
-  read(worker, now);
-  return {.has_reported = judge_.has_reported(worker),
-          .last = describe(judge_.progress_of(worker)),
-          .quiet = judge_.quiet_of(worker, now)};
-}
-
 void ProgressWatch::pause() {
   loop_.disarm_timer(kLookTimer);
 }

@@ -11,7 +11,6 @@
 #include "launcher/workers/progress/hang.h"
 #include "launcher/workers/progress/hang_judge.h"
 #include "launcher/workers/progress/stacks.h"
-#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 
@@ -41,9 +40,6 @@ class ProgressWatch {
   void watch(int local_rank, pid_t pid);
   /// Records that a worker has ended.
   void forget(int local_rank);
-
-  /// Reads and returns the current progress of a worker.
-  WorkerState::Progress progress_of(int local_rank);
 
   /// Stops and restarts the readings while the workers are stopped on purpose.
   void pause();

@@ -83,13 +83,11 @@ TEST_CASE("a program that reports nothing is not judged") {
   CHECK(result.err == "");
 }
 
-TEST_CASE(
-    "one line of a shell reports; the JSON and the events say what hung") {
+TEST_CASE("one line of a shell reports; the JSON says what hung") {
   const TemporaryFolder folder;
   const auto result = run_ddprun(
       {"--nproc-per-node=2",
        "--hang-timeout=1",
-       "--event-log-handler=console",
        "--report-json=" + (folder / "report.json"),
        "sh",
        "-c",
@@ -110,9 +108,6 @@ TEST_CASE(
   for (const auto& worker : attempt.at("workers")) {
     CHECK(worker.at("part") == (worker.at("rank") == 1 ? "hung" : "stopped"));
   }
-  CHECK_THAT(result.err,
-             Contains("worker.status.FAILED\",\"source\":\"WORKER\"") &&
-                 Contains("\"raw_error\":\"ddprun: rank 1 hangs:"));
 }
 
 TEST_CASE("workers of a job in a job do not report to the outer one's files") {

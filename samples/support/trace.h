@@ -5,39 +5,9 @@
 #include <vector>
 
 #include <c10/core/Device.h>
-#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-// Timing of training steps: LibTorch's profiler around some steps, and a
-// timeline of all ranks for a trace viewer. The sample inspect_sync computes
-// from the events which part of the communication is hidden.
-//
-// DDP_TRACE=FILE writes such a timeline of the first steps of a program that
-// does not use this header. A wrapper records the scope
-// "DistributedDataParallel.forward" in each forward. Page: docs/slow_step.md.
-//
-// Example, for the CPU. A GPU runs behind the host: synchronize it before the
-// end of each scope (torch::cuda::synchronize()).
-// @code
-//   ddp::Profiler profiler;
-//   for (int step = 0; step < 5; ++step) {
-//     optimizer.zero_grad();
-//     torch::Tensor loss;
-//     {
-//       RECORD_USER_SCOPE("forward");  // <ATen/record_function.h>
-//       loss = loss_of(model->forward(images), labels);
-//     }
-//     {
-//       RECORD_USER_SCOPE("backward");
-//       loss.backward();
-//     }
-//     RECORD_USER_SCOPE("optimizer");
-//     optimizer.step();
-//   }
-//   const auto events = profiler.stop();
-//   ddp::save_timeline("timeline.json", events);
-// @endcode
-namespace ddp {
+namespace samples {
 
 /// The time from `begin` up to `end`, in nanoseconds of the host's clock.
 struct TimeSpan {
@@ -80,8 +50,7 @@ struct TraceEvent {
 
 /// LibTorch's profiler (Kineto), known in Python as torch.profiler. Runs from
 /// its construction to `stop`. A process can run one profiler at a time: the
-/// constructor throws c10::Error if this thread already runs one, except a
-/// trace of DDP_TRACE, which it ends.
+/// constructor throws c10::Error if this thread already runs one.
 ///
 /// If LibTorch has CUDA and the machine has no GPU, Kineto prints warnings to
 /// standard error; the environment variable KINETO_LOG_LEVEL=5, set before,
@@ -92,11 +61,8 @@ struct TraceEvent {
 /// steps.
 class Profiler {
  public:
-  /// Starts the profiler. The first form uses `local_device()`. On a GPU,
-  /// kernels are recorded, too: those of NCCL count as communication, all
-  /// others as computation.
-  Profiler();
-  /// As above, for this device.
+  /// Starts the profiler. On a GPU, kernels are recorded, too: those of NCCL
+  /// count as communication, all others as computation.
   explicit Profiler(c10::Device device);
   /// Stops the profiler if it still runs.
   ~Profiler();
@@ -119,6 +85,9 @@ class Profiler {
 /// of its tracks. Ranks of one host share a clock; between hosts, the times are
 /// off by the difference of the clocks. Collective.
 ///
+/// LibTorch can write a file for each rank, too, but puts sums in shared memory
+/// into the row of the thread that starts them, where they overlap its work.
+///
 /// @param file  written by rank 0 of the group.
 /// @param group  its ranks take part; null: all ranks. Without a process group
 ///   this process alone writes its events.
@@ -128,4 +97,4 @@ void save_timeline(const std::string& file,
                    const std::vector<TraceEvent>& events,
                    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-}  // namespace ddp
+}  // namespace samples

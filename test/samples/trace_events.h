@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp/trace.h"
+#include "samples/support/trace.h"
 
 // Events of a profiler, made by hand.
-namespace ddp::test {
+namespace samples {
 
 inline constexpr int64_t kMs = 1'000'000;
 
@@ -49,4 +49,4 @@ inline const std::vector<TraceEvent> kTwoSteps{
     event(TraceEvent::Kind::scope, "optimizer", 120, 123),
 };
 
-}  // namespace ddp::test
+}  // namespace samples

@@ -1,22 +1,22 @@
-#include "ddp/trace/trace.h"
+#include "samples/support/trace.h"
 
 #include <algorithm>
 #include <fstream>
+#include <iomanip>
 #include <limits>
 #include <set>
+#include <sstream>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
+#include <ddp/collectives.h>
+#include <ddp/process_group.h>
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include "ddp/job/collectives.h"
-#include "ddp/job/process_group.h"
-#include "ddp/tensors/streams.h"
-#include "ddp/trace/detail/timeline.h"
-#include "ddp/trace/step_trace.h"
+#include "samples/support/devices.h"
 
-namespace ddp {
+namespace samples {
 namespace {
 
 namespace kineto = torch::autograd::profiler;
@@ -24,6 +24,9 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 using Kind = TraceEvent::Kind;
+
+// Tracks of sums in shared memory. Linux's ids of threads are below 2^22.
+constexpr int64_t kFirstSharedTrack = int64_t{1} << 22;
 
 bool starts_with(const std::string& text, const std::string& start) {
   return text.compare(0, start.size(), start) == 0;
@@ -86,13 +89,58 @@ void spread_over_tracks(std::vector<TraceEvent>& events) {
         std::find_if(ends.begin(), ends.end(), [event](int64_t end) {
           return end <= event->span.begin;
         });
-    event->track = detail::kFirstSharedTrack + (free - ends.begin());
+    event->track = kFirstSharedTrack + (free - ends.begin());
     if (free == ends.end()) {
       ends.push_back(event->span.end);
     } else {
       *free = event->span.end;
     }
   }
+}
+
+const char* category(Kind kind) {
+  switch (kind) {
+    case Kind::scope:
+      return "scope";
+    case Kind::compute:
+      return "compute";
+    case Kind::communication:
+      return "communication";
+    case Kind::other:
+      return "other";
+  }
+  return "other";
+}
+
+// Returns one rank's events as items of Chrome's JSON trace format, separated
+// by commas: the names of the rank, which a viewer shows as a process, and of
+// its tracks of sums in shared memory, then one complete event ("X") each. The
+// time `origin` becomes 0.
+std::string timeline_items(const std::vector<TraceEvent>& events,
+                           int rank,
+                           int64_t origin) {
+  std::ostringstream items;
+  items << std::fixed << std::setprecision(3)  // of a microsecond
+        << R"({"ph":"M","name":"process_name","pid":)" << rank
+        << R"(,"args":{"name":"rank )" << rank << R"("}})";
+  int64_t tracks = kFirstSharedTrack;
+  for (const auto& event : events) {
+    tracks = std::max(tracks, event.track + 1);
+  }
+  for (int64_t track = kFirstSharedTrack; track < tracks; ++track) {
+    items << R"(,{"ph":"M","name":"thread_name","pid":)" << rank
+          << ",\"tid\":" << track
+          << R"(,"args":{"name":"sums in shared memory"}})";
+  }
+  for (const auto& event : events) {
+    items << ",\n{\"ph\":\"X\",\"cat\":\"" << category(event.kind)
+          << "\",\"name\":" << std::quoted(event.name) << ",\"pid\":" << rank
+          << ",\"tid\":" << event.track
+          << ",\"ts\":" << static_cast<double>(event.span.begin - origin) / 1000
+          << ",\"dur\":" << static_cast<double>(event.span.length()) / 1000
+          << ",\"args\":{\"elements\":" << event.elements << "}}";
+  }
+  return items.str();
 }
 
 // Returns the earliest begin of all events of all ranks.
@@ -102,7 +150,8 @@ int64_t common_origin(const std::vector<TraceEvent>& events,
   for (const auto& event : events) {
     first = std::min(first, event.span.begin);
   }
-  return reduce_tensor(at::full({1}, first, at::kLong), Reduction::min, group)
+  return ddp::reduce_tensor(
+             at::full({1}, first, at::kLong), ddp::Reduction::min, group)
       .item<int64_t>();
 }
 
@@ -147,10 +196,7 @@ int64_t total_length(const TimeSpans& spans) {
   return sum;
 }
 
-Profiler::Profiler() : Profiler(local_device()) {}
-
 Profiler::Profiler(c10::Device device) : device_(device) {
-  detail::end_step_trace(/*model=*/nullptr);
   const ProfilerConfig config(ProfilerState::KINETO,
                               /*report_input_shapes=*/true);
   kineto::prepareProfiler(config, activities(device_));
@@ -167,7 +213,7 @@ std::vector<TraceEvent> Profiler::stop() {
   TORCH_CHECK(is_running_,
               "Expected a profiler that runs, but it has been stopped.");
   is_running_ = false;
-  detail::wait_for_device(device_);
+  synchronize(device_);
   const auto result = kineto::disableProfiler();
   std::vector<TraceEvent> events;
   for (const auto& event : result->events()) {
@@ -185,16 +231,20 @@ std::vector<TraceEvent> Profiler::stop() {
 void save_timeline(const std::string& file,
                    const std::vector<TraceEvent>& events,
                    const c10::intrusive_ptr<c10d::Backend>& group) {
-  const int own = group ? group->getRank() : rank();
-  const auto items = all_gather_text(
-      detail::timeline_items(events, own, common_origin(events, group)), group);
+  const int own = group ? group->getRank() : ddp::rank();
+  const auto items = ddp::all_gather_text(
+      timeline_items(events, own, common_origin(events, group)), group);
   if (own != 0) {
     return;
   }
   std::ofstream out(file);
-  out << detail::timeline(items);
+  out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  for (size_t rank = 0; rank < items.size(); ++rank) {
+    out << (rank == 0 ? "\n" : ",\n") << items[rank];
+  }
+  out << "\n]}\n";
   out.close();
   TORCH_CHECK(out, "Expected to write ", file, ", but cannot.");
 }
 
-}  // namespace ddp
+}  // namespace samples
