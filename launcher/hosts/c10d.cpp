@@ -173,12 +173,9 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
 
 /// Whether the line is a message.
 bool C10dRendezvous::read_message(LineServer::Id id, const std::string& line) {
-  auto message = decode(line);
+  const auto message = decode(line);
   if (!message) {
     return false;
-  }
-  if (auto* hello = std::get_if<Hello>(&*message)) {
-    hello->seen_address = server_->address_there(id);
   }
   perform(coordinator_->on_message(id, *message, now()));
   return true;

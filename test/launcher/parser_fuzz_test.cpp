@@ -310,7 +310,7 @@ TEST_CASE("damaged messages between ddpruns") {
        encode(WorldFormed{world}),
        encode(Broken{4, {WorldBroken::Change::left, "b"}}),
        encode(ordered),
-       encode(Noted{"", 4}),
+       encode(Noted{}),
        encode(RendezvousLost{"no"})},
       and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
       [](const std::string& text) {

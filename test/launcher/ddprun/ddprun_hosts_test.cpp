@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <list>
 #include <stdexcept>
@@ -18,6 +19,7 @@
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::TemporaryFolder;
 using Arguments = Ddprun::Arguments;
 
 // Several hosts that meet: each is a ddprun on this machine, over loopback.
@@ -294,6 +296,22 @@ TEST_CASE("the last failure ends the job on all hosts with its code") {
                  : 0;
   }
   CHECK(named == 1);  // the other host shows its own worker
+}
+
+TEST_CASE("a start that fails on one host is told to the others") {
+  const MeetingPlace place;
+  const TemporaryFolder folder;
+  const std::string script = folder.path() + "/script";
+  std::ofstream(script) << "#!/no/interpreter\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  Ddprun first(place.arguments("2", {"--max-restarts=3", "cat"}), kToken);
+  Ddprun second(place.arguments("2", {"--max-restarts=3", script}), kToken);
+  const Result failed = second.finish();
+  const Result told = first.finish();
+  CAPTURE(failed.err, told.err);
+  CHECK(failed.code() == told.code());
+  CHECK_THAT(told.err, Contains("could not start: ") && Contains(script));
+  CHECK(!told.left_something);
 }
 
 TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
