@@ -64,9 +64,10 @@ std::shared_ptr<Stateful> variable_state(const std::string& name,
 /// of the model. Peak of host memory: every rank holds the whole file while it
 /// loads, rank 0 while it saves. A file from Python with the same entries loads
 /// too, if torch.save of PyTorch 1.6 or later wrote it with pickle protocol 2
-/// or later, and its numbers are not NumPy's. Its floating-point tensors are
-/// converted to the dtype of the model, and whole numbers may stand for floats.
-/// Any other value of another type or shape is an error.
+/// or later, and its numbers are not NumPy's. The floating-point tensors of a
+/// model, in any file, are converted to the dtype of the model, and whole
+/// numbers may stand for floats. Any other value of another type or shape is an
+/// error.
 ///
 /// Models, samplers and objects in a shared_ptr are shared; optimizers,
 /// scalers, other objects and variables must outlive the Checkpoint. Not
@@ -169,7 +170,7 @@ class Checkpoint {
   Checkpoint& add(std::string name, std::shared_ptr<Stateful> object);
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`
   /// assigns it. A defined tensor keeps its device, and must have the saved
-  /// shape and dtype.
+  /// shape and dtype. An undefined one becomes the saved tensor, on the CPU.
   /// @param variable  a bool, int64_t, double, std::string or torch::Tensor.
   /// @param scope     the ranks whose values are saved.
   template <class Type, std::enable_if_t<detail::is_variable<Type>, int> = 0>
@@ -216,7 +217,8 @@ class Checkpoint {
   /// Checkpoint except those of disabled scalers, and may have more; the model
   /// may also be called "state_dict" or "model_state_dict". A bare state dict
   /// loads as the entry "model"; a Checkpoint with other entries refuses it.
-  /// The random states keep their values if the file has none that `save`
+  /// Without an epoch or a step in the file, `epoch()` or `step()` stays as it
+  /// is. The random states keep their values if the file has none that `save`
   /// wrote, or has them for another number of ranks; so does a GPU without a
   /// state in the file.
   ///

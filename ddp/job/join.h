@@ -182,7 +182,8 @@ struct JoinOptions {
 /// Source: torch.distributed.algorithms.Join.
 class Join {
  public:
-  /// @param joinables  in the same order on all ranks; at least one.
+  /// @param joinables  in the same order on all ranks; at least one, else
+  ///   c10::Error.
   explicit Join(std::vector<std::reference_wrapper<Joinable>> joinables,
                 const JoinOptions& options = {});
   ~Join();
@@ -190,7 +191,8 @@ class Join {
   Join& operator=(const Join&) = delete;
 
   /// Takes part in the steps of the other ranks until no rank has inputs left.
-  /// Collective; call it when this rank has no more inputs.
+  /// Collective; call it when this rank has no more inputs. A second call does
+  /// nothing.
   /// @param after_turn  called after each step of the other ranks in which this
   ///   rank has taken part; every `.grad` then holds their average. Required if
   ///   an optimizer step is collective; see `step_outside`. It must not step a

@@ -141,8 +141,10 @@ class ModelAverager : public Stateful {
                          const std::vector<at::Tensor>& parameters = {});
 
   /// Counts a step and averages the parameters if a period ends: one all-reduce
-  /// for each dtype and device, then the outer step. Call it after each step of
-  /// the optimizer, on every rank. Collective if it averages.
+  /// for each dtype and device, then the outer step. The mean is computed in
+  /// this dtype: each rank divides its values by the number of ranks before the
+  /// sum. Call it after each step of the optimizer, on every rank. Collective
+  /// if it averages.
   /// @param parameters  the same in each call. Parameters that require no
   ///   gradient, and those that a wrapper ignores
   ///   (`params_and_buffers_to_ignore`), stay as they are.

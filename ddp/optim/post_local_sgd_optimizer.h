@@ -83,7 +83,8 @@ class PostLocalSGDOptimizer : public Optimizer,
                 "ModelAverager of its own");
 
  public:
-  /// @param averager   must not be null.
+  /// @param averager   must not be null. It counts the steps of every optimizer
+  ///   that has it, so give each optimizer its own.
   /// @param arguments  constructor arguments of `Optimizer`.
   /// @throws c10::Error if `averager` is null.
   template <typename... Arguments>
