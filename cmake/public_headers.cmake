@@ -8,7 +8,7 @@ function(ddp_public_headers result)
   endforeach()
   file(GLOB found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS ${patterns})
   # Headers for other folders of the project, not for users.
-  list(REMOVE_ITEM found ddp/exchanges/exchange.h ddp/optim/averaging_optimizer.h)
+  list(REMOVE_ITEM found ddp/exchanges/exchange.h)
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 

@@ -10,7 +10,6 @@
 #include "ddp/checkpoint/state/stateful.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/data/distributed_sampler.h"
-#include "ddp/data/evaluate.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
@@ -37,5 +36,4 @@
 #include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reduce/buffer_hook.h"
-#include "ddp/trace/trace.h"
 #include "ddp/wrap/distributed_data_parallel.h"

@@ -9,8 +9,6 @@
 #include "launcher/base/error.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/launch.h"
-#include "launcher/job/status/status_reader.h"
-#include "launcher/job/status/status_report.h"
 #include "launcher/machine/affinity.h"
 #include "launcher/machine/host.h"
 #include "launcher/options/options.h"
@@ -56,10 +54,6 @@ int run(int argc, char** argv) {
     const Diagnosis diagnosis = examine(*doctor, environment);
     print(diagnosis.text);
     return diagnosis.exit_code;
-  }
-  if (const auto* status = std::get_if<StatusOptions>(&parsed)) {
-    return print(
-        status_report(read_statuses(find_status_files(environment)), *status));
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   HostInfo host = probe_host();

@@ -25,7 +25,7 @@ constexpr double kSlope = 3;
 constexpr int kSteps = 200;
 
 struct Options {
-  std::optional<int> ranks;
+  int ranks = 2;
   std::optional<int> fail_rank;
   samples::DeviceOptions device;
 };
@@ -70,9 +70,7 @@ void run_rank(const Options& options, int local_rank) {
 int main(int argc, char** argv) {
   Options options;
   samples::CommandLine line("spawn", "Starts its own ranks, which fit a line.");
-  line.add("--ranks",
-           options.ranks,
-           "Processes to start (one for each GPU, else 1)");
+  line.add("--ranks", options.ranks, "Processes to start");
   line.add("--fail-rank", options.fail_rank, "Rank that is to throw");
   samples::add_device_options(line, options.device);
   return line.run(argc, argv, [&] {

@@ -40,12 +40,19 @@ int64_t share(const Recipe& recipe) {
 // Tests the model on all ranks, each image on one of them.
 Score test(Model& model, Images images, int64_t batch_size) {
   const auto device = ddp::local_device();
+  const torch::NoGradGuard no_grad;
+  ddp::DistributedSampler sampler(
+      *images.size(),
+      ddp::DistributedSamplerOptions().shuffle(false).padding(false));
+  torch::Tensor rows;
   model->eval();
-  return to_score(ddp::evaluate(
-      images, static_cast<size_t>(batch_size), [&](const auto& batch) {
-        return judge(model->forward(batch.data.to(device)),
-                     batch.target.to(device));
-      }));
+  while (const auto indices = sampler.next(static_cast<size_t>(batch_size))) {
+    const auto batch = images.get_batch(*indices);
+    const auto judged =
+        judge(model->forward(batch.data.to(device)), batch.target.to(device));
+    rows = rows.defined() ? torch::cat({rows, judged}) : judged;
+  }
+  return to_score(torch::cat(ddp::all_gather(rows)));
 }
 
 // A training that can be interrupted and resumed, also within an epoch.
@@ -96,7 +103,9 @@ Training::Training(const TrainOptions& options,
   autocast_.enabled(options.precision != Precision::full)
       .dtype(options.precision == Precision::fp16 ? torch::kHalf
                                                   : torch::kBFloat16);
-  checkpoint_.optimizer(optimizer_).sampler(sampler_).scaler(scaler_);
+  checkpoint_.add("optimizer", optimizer_)
+      .add("sampler", sampler_)
+      .add("scaler", scaler_);
   if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
     std::filesystem::create_directories(options.checkpoint.folder);
   }

@@ -18,7 +18,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
-#include "ddp/optim/averaging_optimizer.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
 
 namespace ddp {
 namespace {
@@ -58,14 +58,6 @@ int64_t checked_interval(int64_t interval) {
               "Expected a growth_interval of at least 1, but got ",
               interval);
   return interval;
-}
-
-std::string describe(const at::Tensor& tensor) {
-  return tensor.defined()
-             ? c10::str(tensor.requires_grad() ? "one that does: " : "",
-                        tensor.scalar_type(),
-                        tensor.sizes())
-             : "an undefined tensor";
 }
 
 /// Returns the dense gradients, and the values of the sparse ones.
@@ -184,7 +176,6 @@ void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
   if (join() == nullptr) {
     return;
   }
-  is_used_in_function_ = join()->function_calls() > 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
       if (param.grad().defined()) {
@@ -324,20 +315,6 @@ void GradScaler::update(double new_scale) {
   progress_.clear();
 }
 
-void GradScaler::update(const at::Tensor& new_scale) {
-  if (!enabled_) {
-    return;
-  }
-  check_scaled("update()");
-  TORCH_CHECK(new_scale.defined() && new_scale.numel() == 1 &&
-                  new_scale.is_floating_point() && !new_scale.requires_grad(),
-              "Expected a new scale of one number of floating point that "
-              "requires no gradient, but got ",
-              describe(new_scale));
-  scale_.copy_(new_scale.reshape({}));
-  progress_.clear();
-}
-
 double GradScaler::get_scale() const {
   if (!enabled_) {
     return 1;
@@ -426,15 +403,6 @@ c10::Device GradScaler::join_device() const {
 void GradScaler::end_join(int source) {
   if (!enabled_ || join() == nullptr || !join()->group()) {
     return;
-  }
-  const bool is_used = std::exchange(is_used_in_function_, false);
-  if (join()->function_calls() > 0 && !is_used) {
-    TORCH_WARN(
-        "Expected the function that finish() of the Join has called ",
-        join()->function_calls(),
-        " times to step by the GradScaler, but it never used the scaler; a "
-        "step of the optimizer itself was one with scaled gradients. Make it "
-        "finish([&] { scaler.step(optimizer); scaler.update(); })");
   }
   auto& group = *join()->group();
   auto state = state_dict().toGenericDict();

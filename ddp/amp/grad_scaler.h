@@ -130,13 +130,10 @@ class GradScaler : public Joinable, public Stateful {
   ///   since the last update.
   void update();
 
-  /// Ends the iteration with a new scale; a tensor is copied.
-  /// @param new_scale  positive; a tensor must have one floating-point number
-  ///   and require no gradient, and its value is not checked.
-  /// @throws c10::Error before the first `scale()`, or for an invalid value.
+  /// Ends the iteration with a new scale.
+  /// @throws c10::Error before the first `scale()`, or if the new scale is not
+  ///   positive and finite.
   void update(double new_scale);
-  /// As above, with a scale in a tensor.
-  void update(const at::Tensor& new_scale);
 
   /// Returns the current scale; 1 if the scaler is disabled. Waits for the
   /// device.
@@ -210,8 +207,6 @@ class GradScaler : public Joinable, public Stateful {
   at::Tensor scale_;
   at::Tensor growth_tracker_;
   std::unordered_map<const torch::optim::Optimizer*, Progress> progress_;
-  // The function that finish() of the Join calls has used this scaler.
-  bool is_used_in_function_ = false;
 };
 
 }  // namespace ddp

@@ -153,15 +153,6 @@ Checkpoint& Checkpoint::add_entry(Entry entry) {
   return *this;
 }
 
-Checkpoint& Checkpoint::remove(const char* name) {
-  entries_.erase(
-      std::remove_if(entries_.begin(),
-                     entries_.end(),
-                     [&](const Entry& entry) { return entry.name == name; }),
-      entries_.end());
-  return *this;
-}
-
 Checkpoint& Checkpoint::add(std::string name, std::shared_ptr<Module> module) {
   return add_entry({std::move(name),
                     std::make_shared<detail::ModuleState>(std::move(module))});
@@ -188,48 +179,6 @@ Checkpoint& Checkpoint::add(std::string name, Stateful& object) {
 Checkpoint& Checkpoint::add(std::string name,
                             std::shared_ptr<Stateful> object) {
   return add_entry({std::move(name), std::move(object)});
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            bool& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            int64_t& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            double& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            std::string& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::add(const std::string& name,
-                            torch::Tensor& variable,
-                            CheckpointScope scope) {
-  return add(name, detail::variable_state(name, variable, scope));
-}
-
-Checkpoint& Checkpoint::optimizer(Optimizer& optimizer) {
-  return remove("optimizer").add("optimizer", optimizer);
-}
-
-Checkpoint& Checkpoint::sampler(DistributedSampler sampler) {
-  return remove("sampler").add("sampler", std::move(sampler));
-}
-
-Checkpoint& Checkpoint::scaler(GradScaler& scaler) {
-  return remove("scaler").add("scaler", scaler);
 }
 
 Checkpoint& Checkpoint::process_group(c10::intrusive_ptr<c10d::Backend> group) {

@@ -24,6 +24,21 @@ namespace ddp {
 namespace detail {
 class Communicator;
 struct TorchFile;
+
+/// True for the types of variables that a `Checkpoint` saves.
+template <class Type>
+constexpr bool is_variable = std::disjunction_v<std::is_same<Type, bool>,
+                                                std::is_same<Type, int64_t>,
+                                                std::is_same<Type, double>,
+                                                std::is_same<Type, std::string>,
+                                                std::is_same<Type, at::Tensor>>;
+
+/// Returns an adapter of a variable, which must outlive the result.
+/// @param name  the entry's name, for errors.
+template <class Type>
+std::shared_ptr<Stateful> variable_state(const std::string& name,
+                                         Type& variable,
+                                         CheckpointScope scope);
 }  // namespace detail
 
 /// Saves and restores an interrupted training. Bind the model, the optimizer
@@ -49,9 +64,10 @@ struct TorchFile;
 /// of the model. Peak of host memory: every rank holds the whole file while it
 /// loads, rank 0 while it saves. A file from Python with the same entries loads
 /// too, if torch.save of PyTorch 1.6 or later wrote it with pickle protocol 2
-/// or later, and its numbers are not NumPy's. Its floating-point tensors are
-/// converted to the dtype of the model, and whole numbers may stand for floats.
-/// Any other value of another type or shape is an error.
+/// or later, and its numbers are not NumPy's. The floating-point tensors of a
+/// model, in any file, are converted to the dtype of the model, and whole
+/// numbers may stand for floats. Any other value of another type or shape is an
+/// error.
 ///
 /// Models, samplers and objects in a shared_ptr are shared; optimizers,
 /// scalers, other objects and variables must outlive the Checkpoint. Not
@@ -77,7 +93,9 @@ struct TorchFile;
 /// @code
 ///   ddp::Checkpoint checkpoint(net);
 ///   double best = 0;
-///   checkpoint.optimizer(optimizer).sampler(sampler).add("best", best);
+///   checkpoint.add("optimizer", optimizer)
+///       .add("sampler", sampler)
+///       .add("best", best);
 ///   if (resume) checkpoint.load("last.pt");
 ///   for (int64_t epoch = checkpoint.epoch(); epoch < epochs; ++epoch) {
 ///     sampler.set_epoch(epoch);
@@ -92,7 +110,7 @@ struct TorchFile;
 ///       .add("generator_optimizer", generator_optimizer)
 ///       .add("critic", critic)
 ///       .add("critic_optimizer", critic_optimizer)
-///       .sampler(sampler);
+///       .add("sampler", sampler);
 /// @endcode
 class Checkpoint {
  public:
@@ -109,13 +127,11 @@ class Checkpoint {
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
 
-  /// Adds a model, an optimizer, a sampler or a scaler under a name, which is
-  /// also its key in the file. The constructor and the functions below use the
-  /// names of the file format above.
+  /// Adds a model under a name, which is also its key in the file. The
+  /// constructor uses a name of the file format above.
   ///
   /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
-  ///   "rng" or "format_version", or if the module is null. `optimizer`,
-  ///   `sampler` and `scaler` below replace an entry of their name instead.
+  ///   "rng" or "format_version", or if the module is null.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
   /// Adds a model by its holder.
   template <class Impl>
@@ -124,16 +140,23 @@ class Checkpoint {
     return add(std::move(name),
                std::shared_ptr<torch::nn::Module>(module.ptr()));
   }
-  /// Adds an optimizer; see `optimizer` for the supported classes.
+  /// Adds an optimizer: LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a
+  /// fused one, or a ZeroRedundancyOptimizer of any of these. A class derived
+  /// from one of these is saved as that one, without state of its own, unless
+  /// the class is `Stateful`. Another class that is not `Stateful`, for example
+  /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
+  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
+  /// contains the averager's "step", as PyTorch's does.
   template <class Type,
             std::enable_if_t<std::is_base_of_v<torch::optim::Optimizer, Type>,
                              int> = 0>
   Checkpoint& add(std::string name, Type& optimizer) {
     return add_optimizer(std::move(name), optimizer);
   }
-  /// Adds a sampler.
+  /// Adds the sampler of a training set, to resume in the middle of an epoch.
   Checkpoint& add(std::string name, DistributedSampler sampler);
-  /// Adds a scaler.
+  /// Adds a scaler. Save after its `update()`. A disabled scaler ignores the
+  /// file.
   Checkpoint& add(std::string name, GradScaler& scaler);
   /// Adds an object with a state: a `ModelAverager`, or an object of the
   /// program's own class. Do not add the averager of a `PostLocalSGDOptimizer`,
@@ -147,41 +170,16 @@ class Checkpoint {
   Checkpoint& add(std::string name, std::shared_ptr<Stateful> object);
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`
   /// assigns it. A defined tensor keeps its device, and must have the saved
-  /// shape and dtype.
-  /// @param scope  the ranks whose values are saved.
+  /// shape and dtype. An undefined one becomes the saved tensor, on the CPU.
+  /// @param variable  a bool, int64_t, double, std::string or torch::Tensor.
+  /// @param scope     the ranks whose values are saved.
+  template <class Type, std::enable_if_t<detail::is_variable<Type>, int> = 0>
   Checkpoint& add(const std::string& name,
-                  bool& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for an integer.
-  Checkpoint& add(const std::string& name,
-                  int64_t& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a floating-point number.
-  Checkpoint& add(const std::string& name,
-                  double& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a text.
-  Checkpoint& add(const std::string& name,
-                  std::string& variable,
-                  CheckpointScope scope = CheckpointScope::common);
-  /// As above, for a tensor.
-  Checkpoint& add(const std::string& name,
-                  torch::Tensor& variable,
-                  CheckpointScope scope = CheckpointScope::common);
+                  Type& variable,
+                  CheckpointScope scope = CheckpointScope::common) {
+    return add(name, detail::variable_state(name, variable, scope));
+  }
 
-  /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a
-  /// fused one, or a ZeroRedundancyOptimizer of any of these. A class derived
-  /// from one of these is saved as that one, without state of its own, unless
-  /// the class is `Stateful`. Another class that is not `Stateful`, for example
-  /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
-  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
-  /// contains the averager's "step", as PyTorch's does.
-  Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
-  /// Sets the sampler of the training set, to resume in the middle of an epoch.
-  Checkpoint& sampler(DistributedSampler sampler);
-  /// Sets the scaler. Save after its `update()`. A disabled scaler ignores the
-  /// file.
-  Checkpoint& scaler(GradScaler& scaler);
   /// Sets the ranks that save and load together; null for all ranks of
   /// `init_process_group`. Without that call each process saves and loads
   /// alone.
@@ -219,7 +217,8 @@ class Checkpoint {
   /// Checkpoint except those of disabled scalers, and may have more; the model
   /// may also be called "state_dict" or "model_state_dict". A bare state dict
   /// loads as the entry "model"; a Checkpoint with other entries refuses it.
-  /// The random states keep their values if the file has none that `save`
+  /// Without an epoch or a step in the file, `epoch()` or `step()` stays as it
+  /// is. The random states keep their values if the file has none that `save`
   /// wrote, or has them for another number of ranks; so does a GPU without a
   /// state in the file.
   ///
@@ -247,7 +246,6 @@ class Checkpoint {
   };
 
   Checkpoint& add_entry(Entry entry);
-  Checkpoint& remove(const char* name);
   Checkpoint& add_optimizer(std::string name,
                             torch::optim::Optimizer& optimizer);
   std::vector<const torch::nn::Module*> modules() const;

@@ -17,8 +17,6 @@
 namespace ddp {
 namespace {
 
-constexpr const char* kBusy = "busy";
-
 struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
@@ -114,13 +112,9 @@ void CheckpointFolder::finish_write() {
   unsound_.clear();  // now replaced or removed
 }
 
-bool CheckpointFolder::save(const Checkpoint& checkpoint) {
+void CheckpointFolder::save(const Checkpoint& checkpoint) {
   group_ = checkpoint.group_;
   const detail::Communicator ranks(group_);
-  if (!options_.wait_when_busy() &&
-      ranks.gather(writer_.is_idle() ? "" : kBusy)[0] == kBusy) {
-    return false;
-  }
   if (options_.in_background()) {
     wait();
   }
@@ -132,7 +126,6 @@ bool CheckpointFolder::save(const Checkpoint& checkpoint) {
       write(path, step, value);
     }
   });
-  return true;
 }
 
 void CheckpointFolder::write(const std::string& path,
@@ -166,7 +159,7 @@ void CheckpointFolder::write(const std::string& path,
   }
 }
 
-bool CheckpointFolder::load(Checkpoint& checkpoint) {
+bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
   group_ = checkpoint.group_;
   if (options_.in_background()) {
     wait();
@@ -182,6 +175,10 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
   unsound_.clear();  // an earlier load may have met a disk that was not there
   std::string errors;
   for (const auto& name : names) {
+    if (detail::step_of(name) > last_step) {
+      unsound_.insert(name);
+      continue;
+    }
     const auto path = folder_ + "/" + name;
     detail::TorchFile file;
     const auto error = Checkpoint::read(path, ranks, file);
@@ -197,7 +194,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
     }
     return true;
   }
-  if (!names.empty()) {
+  if (!errors.empty()) {
     ranks.fail("Expected a sound checkpoint in " + folder_ +
                ", but none is: " + errors);
   }

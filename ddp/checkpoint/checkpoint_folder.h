@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -33,11 +34,9 @@ struct CheckpointFolderOptions {
   /// one more.
   TORCH_ARG(size_t, keep_last) = 3;
   /// Whether `save` only copies the data to host memory and returns, while a
-  /// thread of rank 0 writes the file and the training goes on.
+  /// thread of rank 0 writes the file and the training goes on. The next `save`
+  /// waits until the file is on the disk.
   TORCH_ARG(bool, in_background) = false;
-  /// Behaviour of `save` while the previous checkpoint is still being written:
-  /// true waits for it, false saves nothing and returns false.
-  TORCH_ARG(bool, wait_when_busy) = true;
   /// Maximum time to wait for a background write. The other ranks wait for rank
   /// 0 in a collective, so the group's time-out must be longer.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
@@ -56,7 +55,7 @@ struct CheckpointFolderOptions {
 /// Example:
 /// @code
 ///   ddp::Checkpoint checkpoint(net);
-///   checkpoint.optimizer(optimizer).sampler(sampler);
+///   checkpoint.add("optimizer", optimizer).add("sampler", sampler);
 ///   ddp::CheckpointFolder folder("checkpoints");
 ///   folder.load(checkpoint);  // nothing there: from the beginning
 ///   ...
@@ -89,25 +88,25 @@ class CheckpointFolder {
   /// An error of a background write is thrown by the next `save`, `load` or
   /// `wait`.
   ///
-  /// @returns false if nothing was saved, because the previous checkpoint was
-  ///   still being written.
   /// @throws c10::Error on every rank: as `Checkpoint::save`; if the step is
   ///   negative; if the folder has a checkpoint of a later step, which `load`
   ///   would prefer; if the previous checkpoint is not on the disk after
   ///   `timeout`.
-  bool save(const Checkpoint& checkpoint);
+  void save(const Checkpoint& checkpoint);
 
-  /// Loads the newest checkpoint that is valid on every rank. Skips invalid
-  /// checkpoints (truncated, damaged, unreadable on a rank, not the same file
-  /// on all ranks); rank 0 then prints one warning. First waits for a write in
-  /// the background, as `wait` does.
+  /// Loads the newest checkpoint of at most `last_step` that is valid on every
+  /// rank. Later checkpoints then count as invalid: `save` accepts an earlier
+  /// step and removes them. Skips invalid checkpoints (truncated, damaged,
+  /// unreadable on a rank, not the same file on all ranks); rank 0 then prints
+  /// one warning. First waits for a write in the background, as `wait` does.
   ///
-  /// @returns false if rank 0 finds no checkpoint in the folder; nothing is
-  ///   changed then.
+  /// @returns false if rank 0 finds no such checkpoint in the folder; nothing
+  ///   is changed then.
   /// @throws c10::Error on every rank if there are checkpoints but none is
   ///   valid, if the newest valid one does not fit, as `Checkpoint::load`, if
   ///   rank 0 cannot read the folder, or as `wait`.
-  bool load(Checkpoint& checkpoint);
+  bool load(Checkpoint& checkpoint,
+            int64_t last_step = std::numeric_limits<int64_t>::max());
 
   /// Waits, at most `timeout`, until the saved checkpoint is on the disk.
   /// @throws c10::Error on every rank, with the reason, if it is not.
@@ -121,7 +120,7 @@ class CheckpointFolder {
   CheckpointFolderOptions options_;
   detail::Disk& disk_;
   c10::intrusive_ptr<c10d::Backend> group_;  // of the last save or load
-  std::set<std::string> unsound_;  // names of files that the last load refused
+  std::set<std::string> unsound_;  // names of files that the last load skipped
   std::string written_;            // path of the last write, for errors
   detail::BackgroundTask writer_;
 };

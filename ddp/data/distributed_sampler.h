@@ -94,7 +94,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<>,
 
   /// Returns up to `batch_size` further indices, or std::nullopt from the end
   /// of the pass until `reset`. Starts a pass if none was started.
-  /// @param batch_size  positive.
+  /// @param batch_size  positive; 0 returns an empty list and does not advance.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
   /// Sets the epoch of the next pass. Takes effect when the next pass starts,

@@ -1,7 +1,6 @@
 #include "ddp/exchanges/all_reduce.h"
 
 #include <algorithm>
-#include <cmath>
 #include <typeinfo>
 #include <utility>
 
@@ -13,27 +12,12 @@ namespace ddp {
 
 AllReduce::AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options)
-    : group_(detail::required_group(std::move(group))), options_(options) {
-  const auto& predivide = options_.predivide();
-  TORCH_CHECK(!predivide || (std::isfinite(*predivide) && *predivide > 0),
-              "Expected predivide to be positive, but got ",
-              *predivide);
-}
+    : group_(detail::required_group(std::move(group))), options_(options) {}
 
+/// The reducer may have more ranks than the group, and fewer ranks may have
+/// inputs.
 double AllReduce::scale(int ranks) const {
-  return share(ranks) / rest();
-}
-
-/// Returns the factor of a mean (1 for a sum). The reducer may have more ranks
-/// than the group, and fewer ranks may have inputs.
-double AllReduce::share(int ranks) const {
   return options_.mean() ? 1.0 / std::min(ranks, group_->getSize()) : 1;
-}
-
-/// Returns the factor to apply after the sum.
-double AllReduce::rest() const {
-  const auto& predivide = options_.predivide();
-  return predivide ? share(group_->getSize()) * *predivide : 1;
 }
 
 bool detail::carries_marks(const Exchange& exchange, int ranks) {
@@ -41,8 +25,7 @@ bool detail::carries_marks(const Exchange& exchange, int ranks) {
       typeid(exchange) != typeid(SharedMemoryAllReduce)) {
     return false;
   }
-  const auto& sum = static_cast<const AllReduce&>(exchange);
-  return !sum.options_.predivide() && sum.group_->getSize() >= ranks;
+  return static_cast<const AllReduce&>(exchange).group_->getSize() >= ranks;
 }
 
 std::string AllReduce::refuses_sparse() const {
@@ -65,9 +48,6 @@ void AllReduce::start(const GradientBucket& bucket) {
 void AllReduce::finish(const GradientBucket& bucket) {
   const auto work = std::exchange(works_[bucket.index], nullptr);
   detail::wait(work, *group_, "all-reduce of " + bucket.text());
-  if (options_.predivide()) {
-    bucket.payload.mul_(rest());
-  }
 }
 
 }  // namespace ddp

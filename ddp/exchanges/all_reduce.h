@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include <torch/arg.h>
@@ -31,16 +30,6 @@ bool carries_marks(const Exchange& exchange, int ranks);
 struct AllReduceOptions {
   /// True for the mean over ranks, false for the sum.
   TORCH_ARG(bool, mean) = true;
-  /// Number by which gradients are divided before they are summed. The sum is
-  /// then multiplied by predivide / ranks, or with mean(false) by predivide. In
-  /// half precision a sum of undivided gradients may become inf, and small
-  /// gradients divided by all ranks may become zero; about the square root of
-  /// the number of ranks avoids both. Costs one more pass over the gradients
-  /// and, for the ranks' marks, an all-reduce of a few elements. std::nullopt:
-  /// the whole division precedes the sum and costs nothing. Must be positive
-  /// and finite. In a `Join` that divides by the ranks with inputs, the first
-  /// divisor is predivide times their share of the ranks.
-  TORCH_ARG(std::optional<double>, predivide) = std::nullopt;
 };
 
 /// Averages gradients over ranks with one all-reduce for each bucket. The
@@ -52,8 +41,7 @@ class AllReduce : public Exchange {
  public:
   /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
   ///   subset of them; the mean is over the ranks of this group.
-  /// @throws c10::Error if `group` is null, or `predivide` is not positive and
-  ///   finite.
+  /// @throws c10::Error if `group` is null.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});
 
@@ -76,8 +64,6 @@ class AllReduce : public Exchange {
 
  private:
   friend bool detail::carries_marks(const Exchange& exchange, int ranks);
-  double share(int ranks) const;
-  double rest() const;
 
   c10::intrusive_ptr<c10d::Backend> group_;
   AllReduceOptions options_;

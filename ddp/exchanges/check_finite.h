@@ -16,8 +16,9 @@ namespace ddp {
 /// Checks each bucket for NaN and inf before an inner exchange sends it; after
 /// the exchange all ranks have the values and the origin is unknown. If a rank
 /// finds any, the pass throws on every rank and names the ranks and up to
-/// twelve of their parameters. End the training, or restart it from a
-/// checkpoint.
+/// twelve parameters of each. Each `.grad` may then hold NaN or inf: end the
+/// training, or restart it from a checkpoint. Sparse gradients are checked,
+/// too.
 ///
 /// A diagnostic tool: it reads every gradient once more and adds an all-reduce
 /// of one number per pass, for which the host waits on a GPU. Do not combine it

@@ -30,10 +30,10 @@ struct DesyncGuardOptions {
 /// first difference by ranks: the properties of a parameter or of the bucket.
 ///
 /// A diagnostic tool: a comparison costs one all-gather of a digest per
-/// bucket and one pass over the parameters for their values, and the ranks wait
-/// for each other. The passes between comparisons cost nothing. Values are
-/// compared by the sum of their bits. The options must be equal on all ranks,
-/// which is not checked.
+/// bucket and one pass over the parameters for their values. The ranks wait for
+/// each other, and the host waits for the GPU. The passes between comparisons
+/// cost nothing. Values are compared by the sum of their bits. The options must
+/// be equal on all ranks, which is not checked.
 ///
 /// Example:
 /// @code

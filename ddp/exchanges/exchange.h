@@ -60,7 +60,8 @@ struct GradientBucket {
 /// pass it to a `Reducer`.
 ///
 /// In a reduced backward pass (not under a `NoSyncGuard`) every rank calls
-/// `start` once and then `finish` once for each bucket. So does a rank without
+/// `start` once and then `finish` once for each bucket. In a world of one only
+/// an exchange that the program has set is called. So does a rank without
 /// inputs left in a `Join`, for each pass of the other ranks:
 /// @verbatim
 ///   hook of the last gradient of bucket 0 -> start(0)    while the pass runs
@@ -87,16 +88,19 @@ struct GradientBucket {
 /// - The payload may have other memory in the next pass: keep no reference to
 ///   it after `finish`. The plan (the assignment of gradients to buckets) is
 ///   fixed before the first `start` and does not change.
-/// - Threads and streams: `start` runs on an autograd thread, after the
-///   gradient that completes the bucket and all earlier ones, or at the end of
-///   the pass (usually in the first pass). The current stream has waited for
-///   the streams that filled the bucket. `finish` runs on the caller's stream.
-///   The calls never overlap. Gradient recording is off. Do not synchronise the
-///   host.
+/// - Threads and streams: `start` runs after the gradient that completes the
+///   bucket and all earlier ones, on the thread that has computed the last of
+///   these: on the CPU usually the one that called `backward()`, on a GPU one
+///   of autograd's. Or it runs at the end of the pass (usually in the first
+///   pass). The current stream has waited for the streams that filled the
+///   bucket. `finish` runs on the thread that ends the pass (with GPUs mostly
+///   one of autograd's), on the caller's stream. The calls never overlap.
+///   Gradient recording is off. Do not synchronise the host.
 /// - An exception from `start` or `finish` ends the pass at once: this rank's
 ///   `backward()` throws it, a group of the job is closed on this rank, and the
 ///   other ranks get its text; see `Reducer`. In another group they wait until
-///   this rank has left or their time-out expires.
+///   this rank has left or their time-out expires. The values of `.grad` are
+///   unspecified after a failed pass.
 ///
 /// Example: gradients are sent as bfloat16.
 /// @code

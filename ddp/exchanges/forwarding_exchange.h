@@ -7,9 +7,10 @@
 
 namespace ddp {
 
-/// Forwards all calls to an inner exchange. Base class of exchanges that add to
-/// another exchange (timing, checks): override the calls that need the
-/// addition, and call the inner exchange there.
+/// Forwards all calls to an inner exchange, except `checkpoint_scope`, which
+/// stays per_rank_modulo. Base class of exchanges that add to another exchange
+/// (timing, checks): override the calls that need the addition, and call the
+/// inner exchange there.
 ///
 /// All ranks need the same class of exchange, also of one that only measures:
 /// `DistributedDataParallel` throws on all ranks if the classes differ.

@@ -6,7 +6,8 @@
 
 namespace ddp {
 
-/// Leaves each rank its own gradients, undivided. For training that
+/// Leaves each rank its own gradients, undivided also in a `Join`. A parameter
+/// without a gradient is an error, as with other exchanges. For training that
 /// synchronises the ranks in another way, and for measuring the cost of
 /// communication. Corresponds to PyTorch's noop_hook. The ranks still compare
 /// their passes with an all-reduce of a few elements per pass, so each pass

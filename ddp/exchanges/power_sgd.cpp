@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
@@ -80,13 +84,116 @@ const PowerSGDOptions& checked(const PowerSGDOptions& options) {
   return options;
 }
 
+/// Returns the relative threshold below which the remainder of a column counts
+/// as zero. If a column depends linearly on the columns before it, its
+/// remainder is rounding noise with an arbitrary direction.
+double rounding_of(at::ScalarType dtype) {
+  constexpr double kMargin = 16;
+  switch (dtype) {
+    case at::kBFloat16:
+      return kMargin * std::numeric_limits<c10::BFloat16>::epsilon();
+    case at::kHalf:
+      return kMargin * std::numeric_limits<c10::Half>::epsilon();
+    case at::kFloat:
+      return kMargin * std::numeric_limits<float>::epsilon();
+    default:
+      return kMargin * std::numeric_limits<double>::epsilon();
+  }
+}
+
+void gram_schmidt(const at::Tensor& matrices, double epsilon) {
+  const auto norm_of = [](const at::Tensor& columns) {
+    return at::linalg_vector_norm(columns, 2, 1, /*keepdim=*/true);
+  };
+  const int64_t columns = matrices.size(2);
+  const auto limits = norm_of(matrices) * rounding_of(matrices.scalar_type());
+  for (int64_t i = 0; i < columns; ++i) {
+    const auto column = matrices.narrow(2, i, 1);
+    auto norm = norm_of(column);
+    if (epsilon == 0) {
+      norm.masked_fill_(norm <= limits.narrow(2, i, 1),
+                        std::numeric_limits<double>::infinity());
+    } else {
+      norm.add_(epsilon);
+    }
+    column.div_(norm);
+    if (i + 1 < columns) {
+      const auto rest = matrices.narrow(2, i + 1, columns - i - 1);
+      rest.sub_((column * rest).sum(1, /*keepdim=*/true) * column);
+    }
+  }
+}
+
+/// Fills columns of zeros, each column with its own numbers; a factor with
+/// zeros would stay zero for ever. Requires columns <= rows.
+void fill_zero_columns(const at::Tensor& matrices) {
+  const auto is_zero = matrices.eq(0).all(1, /*keepdim=*/true);
+  matrices.add_(is_zero);
+  matrices.diagonal(0, 1, 2).add_(is_zero.squeeze(1));
+}
+
 }  // namespace
+
+void detail::orthogonalize(const at::Tensor& matrices, double epsilon) {
+  const auto dtype = matrices.scalar_type();
+  if (matrices.size(2) <= 2 || dtype == at::kHalf || dtype == at::kBFloat16) {
+    gram_schmidt(matrices, epsilon);
+  } else {
+    matrices.copy_(std::get<0>(at::linalg_qr(matrices)));
+  }
+}
+
+uint32_t detail::SeedDraws::next() {
+  constexpr uint32_t kLimit = 1'000'000'000;
+  constexpr uint32_t kMask = (1U << 30) - 1;
+  ++count_;
+  uint32_t number = kLimit;
+  while (number >= kLimit) {
+    number = static_cast<uint32_t>(random_()) & kMask;
+  }
+  return number;
+}
+
+/// A gradient that is sent as two factors. As a matrix it has one row for each
+/// index of its first dimension.
+struct PowerSGD::Factor {
+  size_t gradient = 0;  // index in the bucket
+  int64_t rows = 0;     // n
+  int64_t columns = 0;  // m
+  int64_t rank = 0;
+  std::string name;   // of the parameter
+  at::Tensor matrix;  // [1, n, m]; aliases the gradient if possible
+  at::Tensor p;       // [1, n, rank], a view of `sent`
+  at::Tensor q;       // [1, m, rank], a view of `qs`
+  at::Tensor error;   // [1, n, m]; undefined without error feedback
+  at::Tensor is_bad;  // one bool, in finish: a rank has inf or NaN
+
+  int64_t p_numel() const { return rows * rank; }
+  int64_t q_numel() const { return columns * rank; }
+};
+
+struct PowerSGD::Bucket {
+  bool is_planned = false;
+  // Factors of one shape are adjacent, as in PyTorch: random numbers are drawn
+  // in this order.
+  std::vector<Factor> factors;
+  std::vector<size_t> plain;  // gradients that are sent uncompressed
+  int64_t plain_numel = 0;
+  int64_t p_numel = 0;
+  int64_t q_numel = 0;
+  std::vector<at::Tensor> gradients;  // views of the payload
+  at::Tensor sent;                    // uncompressed gradients, then all P
+  at::Tensor qs;
+  c10::intrusive_ptr<c10d::Work> work;
+};
 
 PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                    const PowerSGDOptions& options)
     : group_(detail::required_group(std::move(group))),
       options_(checked(options)),
       draws_(options.seed()) {}
+
+PowerSGD::~PowerSGD() = default;
 
 /// `finish` divides by the size of the group. The reducer may have more ranks
 /// than the group, and fewer may have inputs.
@@ -97,24 +204,24 @@ double PowerSGD::scale(int ranks) const {
 
 void PowerSGD::start(const GradientBucket& given) {
   auto& bucket = begin(given);
-  const auto& layout = bucket.layout;
-  statistics_.numel_before += layout.whole_numel;
-  statistics_.numel_after += layout.sent_numel();
+  for (const auto& gradient : bucket.gradients) {
+    statistics_.numel_before += gradient.numel();
+  }
+  statistics_.numel_after +=
+      bucket.plain_numel + bucket.p_numel + bucket.q_numel;
   add_errors(bucket);
   make_qs(bucket);
   bucket.sent =
-      at::empty({layout.plain_numel + layout.p_numel}, given.payload.options());
+      at::empty({bucket.plain_numel + bucket.p_numel}, given.payload.options());
   for (const auto& [gradient, sent] : plain_pieces(bucket)) {
     sent.copy_(gradient);
   }
-  int64_t offset = layout.plain_numel;
-  for (size_t i = 0; i < bucket.factors.size(); ++i) {
-    auto& factor = bucket.factors[i];
-    const auto& shape = layout.factors[i].shape;
-    factor.p = bucket.sent.narrow(0, offset, shape.p_numel())
-                   .view({1, shape.rows, shape.rank});
+  int64_t offset = bucket.plain_numel;
+  for (auto& factor : bucket.factors) {
+    factor.p = bucket.sent.narrow(0, offset, factor.p_numel())
+                   .view({1, factor.rows, factor.rank});
     at::bmm_out(factor.p, factor.matrix, factor.q);
-    offset += shape.p_numel();
+    offset += factor.p_numel();
   }
   if (bucket.sent.numel() > 0) {
     std::vector<at::Tensor> tensors{bucket.sent};
@@ -140,17 +247,13 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
   bucket.gradients = given.gradients();
   const bool is_first = !std::exchange(bucket.is_planned, true);
   if (is_first) {
-    bucket.layout = detail::low_rank_layout(
-        bucket.gradients, options_.rank(), options_.min_compression_rate());
-    bucket.factors.resize(bucket.layout.factors.size());
+    plan(bucket);
   }
-  for (size_t i = 0; i < bucket.factors.size(); ++i) {
-    const auto& [index, shape] = bucket.layout.factors[i];
-    auto& factor = bucket.factors[i];
-    factor.matrix =
-        bucket.gradients[index].reshape({1, shape.rows, shape.columns});
+  for (auto& factor : bucket.factors) {
+    factor.matrix = bucket.gradients[factor.gradient].reshape(
+        {1, factor.rows, factor.columns});
     if (is_first) {
-      factor.name = given.parameters[index].name;
+      factor.name = given.parameters[factor.gradient].name;
       if (options_.error_feedback() && !loaded_.isNone()) {
         factor.error =
             find_in_state(loaded_, factor.name + kError, factor.matrix.sizes())
@@ -159,6 +262,42 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
     }
   }
   return bucket;
+}
+
+/// Divides the gradients into two kinds: sent as two factors, if these have
+/// fewer elements than the gradient divided by `min_compression_rate`, and sent
+/// uncompressed.
+void PowerSGD::plan(Bucket& bucket) const {
+  for (size_t i = 0; i < bucket.gradients.size(); ++i) {
+    const auto& gradient = bucket.gradients[i];
+    const int64_t rows = gradient.dim() == 0 ? 1 : gradient.size(0);
+    const int64_t columns = rows == 0 ? 0 : gradient.numel() / rows;
+    Factor factor;
+    factor.gradient = i;
+    factor.rows = rows;
+    factor.columns = columns;
+    factor.rank = std::min({rows, columns, options_.rank()});
+    const int64_t numel = factor.p_numel() + factor.q_numel();
+    if (!gradient.is_floating_point() ||
+        static_cast<double>(numel) * options_.min_compression_rate() >=
+            static_cast<double>(gradient.numel())) {
+      bucket.plain.push_back(i);
+      bucket.plain_numel += gradient.numel();
+      continue;
+    }
+    bucket.p_numel += factor.p_numel();
+    bucket.q_numel += factor.q_numel();
+    // Inserted behind the last factor of the same shape.
+    const auto same =
+        std::find_if(bucket.factors.rbegin(),
+                     bucket.factors.rend(),
+                     [&](const Factor& other) {
+                       return other.rows == rows && other.columns == columns;
+                     });
+    bucket.factors.insert(
+        same == bucket.factors.rend() ? bucket.factors.end() : same.base(),
+        std::move(factor));
+  }
 }
 
 void PowerSGD::add_errors(Bucket& bucket) const {
@@ -179,20 +318,17 @@ void PowerSGD::make_qs(Bucket& bucket) {
   const bool resumes = options_.warm_start() && !loaded_.isNone();
   at::Generator generator;
   if (!is_warm) {
-    bucket.qs =
-        at::empty({bucket.layout.q_numel}, bucket.gradients[0].options());
+    bucket.qs = at::empty({bucket.q_numel}, bucket.gradients[0].options());
     if (!resumes) {
       generator = at::detail::createCPUGenerator(draws_.next());
     }
   }
   int64_t offset = 0;
-  for (size_t i = 0; i < bucket.factors.size(); ++i) {
-    auto& factor = bucket.factors[i];
-    const auto& shape = bucket.layout.factors[i].shape;
+  for (auto& factor : bucket.factors) {
     if (!is_warm) {
-      factor.q = bucket.qs.narrow(0, offset, shape.q_numel())
-                     .view({1, shape.columns, shape.rank});
-      offset += shape.q_numel();
+      factor.q = bucket.qs.narrow(0, offset, factor.q_numel())
+                     .view({1, factor.columns, factor.rank});
+      offset += factor.q_numel();
       // Drawn on the CPU, so that all ranks draw the same numbers.
       factor.q.copy_(
           resumes
@@ -201,7 +337,7 @@ void PowerSGD::make_qs(Bucket& bucket) {
     }
     detail::orthogonalize(factor.q, options_.orthogonalization_epsilon());
     if (is_warm || resumes) {
-      detail::fill_zero_columns(factor.q);
+      fill_zero_columns(factor.q);
     }
   }
 }
@@ -213,7 +349,7 @@ void PowerSGD::finish(const GradientBucket& given) {
     detail::wait(work, *group_, what);
   }
   const int ranks = group_->getSize();
-  bucket.sent.narrow(0, 0, bucket.layout.plain_numel).div_(ranks);
+  bucket.sent.narrow(0, 0, bucket.plain_numel).div_(ranks);
   for (const auto& [gradient, sent] : plain_pieces(bucket)) {
     gradient.copy_(sent);
   }
@@ -229,13 +365,12 @@ void PowerSGD::finish(const GradientBucket& given) {
     bucket.qs.div_(ranks);
   }
   const int64_t begin = bucket.qs.storage_offset();
-  for (size_t i = 0; i < bucket.factors.size(); ++i) {
-    auto& factor = bucket.factors[i];
+  for (auto& factor : bucket.factors) {
     store_product(
         factor,
         qs_before.narrow(0, factor.q.storage_offset() - begin, factor.q.numel())
             .view(factor.q.sizes()),
-        bucket.gradients[bucket.layout.factors[i].gradient]);
+        bucket.gradients[factor.gradient]);
   }
   detail::record_stream(bucket.qs);
   detail::record_stream(std::exchange(bucket.sent, {}));
@@ -271,7 +406,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
     const Bucket& bucket) {
   std::vector<std::pair<at::Tensor, at::Tensor>> pieces;
   int64_t offset = 0;
-  for (const size_t i : bucket.layout.plain) {
+  for (const size_t i : bucket.plain) {
     const auto& gradient = bucket.gradients[i];
     pieces.emplace_back(
         gradient,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -10,10 +10,37 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/exchanges/detail/low_rank.h"
 #include "ddp/exchanges/exchange.h"
 
 namespace ddp {
+
+namespace detail {
+
+/// Makes the columns of the matrices [batch, rows, columns] orthonormal, in
+/// place. Uses Gram-Schmidt for up to two columns and in half precision; a
+/// column that is zero or depends on the columns before it then becomes zero.
+/// Otherwise uses QR.
+/// @param epsilon  added to the norms that Gram-Schmidt divides by.
+void orthogonalize(const at::Tensor& matrices, double epsilon);
+
+/// Draws a sequence of seeds below 1e9. Equals numpy's
+/// RandomState(seed).randint(1'000'000'000), with which PyTorch's PowerSGD
+/// seeds the random matrices of its steps.
+class SeedDraws {
+ public:
+  explicit SeedDraws(uint32_t seed) : random_(seed) {}
+
+  uint32_t next();
+
+  /// Returns the number of seeds drawn so far.
+  int64_t count() const { return count_; }
+
+ private:
+  std::mt19937 random_;
+  int64_t count_ = 0;
+};
+
+}  // namespace detail
 
 /// Options of `PowerSGD`, the same on all ranks. The defaults are PyTorch's.
 ///
@@ -100,6 +127,7 @@ class PowerSGD : public Exchange {
   /// @throws c10::Error if `group` is null or an option is out of range.
   explicit PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                     const PowerSGDOptions& options = {});
+  ~PowerSGD() override;
 
   double scale(int ranks) const override;
   int min_group_size() const override { return group_->getSize(); }
@@ -126,25 +154,11 @@ class PowerSGD : public Exchange {
   void load_state_dict(const c10::IValue& state) override;
 
  private:
-  struct Factor {
-    std::string name;   // of the parameter
-    at::Tensor matrix;  // [1, n, m]; aliases the gradient if possible
-    at::Tensor p;       // [1, n, rank], a view of `sent`
-    at::Tensor q;       // [1, m, rank], a view of `qs`
-    at::Tensor error;   // [1, n, m]; undefined without error feedback
-    at::Tensor is_bad;  // one bool, in finish: a rank has inf or NaN
-  };
-  struct Bucket {
-    bool is_planned = false;
-    detail::LowRankLayout layout;
-    std::vector<Factor> factors;
-    std::vector<at::Tensor> gradients;  // views of the payload
-    at::Tensor sent;                    // uncompressed gradients, then all P
-    at::Tensor qs;
-    c10::intrusive_ptr<c10d::Work> work;
-  };
+  struct Factor;
+  struct Bucket;
 
   Bucket& begin(const GradientBucket& bucket);
+  void plan(Bucket& bucket) const;
   void add_errors(Bucket& bucket) const;
   void make_qs(Bucket& bucket);
   static std::vector<std::pair<at::Tensor, at::Tensor>> plain_pieces(

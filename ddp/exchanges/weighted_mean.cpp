@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <ATen/ops/full.h>
 
@@ -60,24 +61,11 @@ void WeightedMean::finish(const GradientBucket& bucket) {
     detail::wait(work, *group_, "all-reduce of the ranks' weights");
     detail::record_stream(mean_weight_);
     mean_weight_.masked_fill_(mean_weight_ == 0, 1);
-    mean_weights_ = {mean_weight_};
   }
   inner().finish(bucket);
-  bucket.payload.div_(mean_weight_on(bucket.payload.device()));
-}
-
-/// Returns the mean weight on this device. Copies it once per pass for each
-/// further device of the module.
-const at::Tensor& WeightedMean::mean_weight_on(c10::Device device) {
-  for (const auto& weight : mean_weights_) {
-    if (weight.device() == device) {
-      return weight;
-    }
-  }
-  const bool to_host = device.is_cpu();
-  mean_weights_.push_back(
-      mean_weight_.to(device, at::kDouble, /*non_blocking=*/!to_host));
-  return mean_weights_.back();
+  const auto device = bucket.payload.device();
+  bucket.payload.div_(
+      mean_weight_.to(device, at::kDouble, /*non_blocking=*/!device.is_cpu()));
 }
 
 void WeightedMean::abandon() noexcept {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -71,12 +70,9 @@ class WeightedMean : public ForwardingExchange {
   void abandon() noexcept override;
 
  private:
-  const at::Tensor& mean_weight_on(c10::Device device);
-
   c10::intrusive_ptr<c10d::Backend> group_;
   double weight_ = 1;
   at::Tensor mean_weight_;  // over ranks, after `finish` of bucket 0
-  std::vector<at::Tensor> mean_weights_;  // one copy per device
   c10::intrusive_ptr<c10d::Work> work_;
 };
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,11 +38,6 @@ c10::intrusive_ptr<c10d::Backend> sibling_group(const c10d::Backend& group,
 /// Returns whether this rank may share memory with others: false after
 /// ProcessGroupOptions::shared_memory(false) or with DDP_SHARED_MEMORY=0.
 bool wants_shared_memory();
-
-/// Returns when this process has called `init_process_group`, in nanoseconds
-/// since the epoch by the clock of files' times; std::nullopt without a job.
-/// All ranks of a job have called it before the call of one of them returns.
-std::optional<int64_t> job_began();
 
 /// Pure: the host whose route selects the network interface of a job's Gloo
 /// groups (`BackendSpec::interface_hint`); empty if all ranks are on this

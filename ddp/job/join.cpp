@@ -200,7 +200,6 @@ void Join::finish(const std::function<void()>& after_turn) {
     const int index = announced[turn.last_live()] - 1;
     joinables_[index].get().take_part(turn);
     if (after_turn) {
-      ++function_calls_;
       after_turn();
     }
   }

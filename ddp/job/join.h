@@ -151,7 +151,6 @@ struct JoinOptions {
 /// Caution: the gradients of a rank without inputs are scaled like all others.
 /// A function that calls `optimizer.step()` without the scaler steps with
 /// scaled gradients, and the momentum of that rank stays wrong after the Join.
-/// `finish` warns of a function that never used the scaler.
 ///
 /// A Join does not shadow the program's own collectives in the loop, nor a
 /// `SyncBatchNorm` in training mode or a `buffer_hook`; the latter two are
@@ -183,7 +182,8 @@ struct JoinOptions {
 /// Source: torch.distributed.algorithms.Join.
 class Join {
  public:
-  /// @param joinables  in the same order on all ranks; at least one.
+  /// @param joinables  in the same order on all ranks; at least one, else
+  ///   c10::Error.
   explicit Join(std::vector<std::reference_wrapper<Joinable>> joinables,
                 const JoinOptions& options = {});
   ~Join();
@@ -191,7 +191,8 @@ class Join {
   Join& operator=(const Join&) = delete;
 
   /// Takes part in the steps of the other ranks until no rank has inputs left.
-  /// Collective; call it when this rank has no more inputs.
+  /// Collective; call it when this rank has no more inputs. A second call does
+  /// nothing.
   /// @param after_turn  called after each step of the other ranks in which this
   ///   rank has taken part; every `.grad` then holds their average. Required if
   ///   an optimizer step is collective; see `step_outside`. It must not step a
@@ -231,10 +232,6 @@ class Join {
   /// For joinables: the announced step has ended.
   void done(const Joinable& who);
 
-  /// For joinables: how often `finish` has begun to call its function on this
-  /// rank; 0 before `finish`.
-  int64_t function_calls() const { return function_calls_; }
-
  private:
   void verify() const;
   c10::Device device() const;
@@ -255,7 +252,6 @@ class Join {
   std::vector<int> idle_;  // last known ranks without inputs and function
   const char* outsider_ = nullptr;  // last caller of step_outside on this rank
   bool is_finishing_ = false;
-  int64_t function_calls_ = 0;  // of the function that finish() got
 };
 
 }  // namespace ddp

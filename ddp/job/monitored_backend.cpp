@@ -203,7 +203,7 @@ bool MonitoredBackend::has_failed() const {
 std::string MonitoredBackend::failure(const std::string& what) const {
   const bool is_ours = state_ == State::aborted;
   if (const auto reason = abort_reason(); !reason.empty()) {
-    return "rank " + std::to_string(getRank()) + ": " + what +
+    return "rank " + std::to_string(world_rank()) + ": " + what +
            " failed: " + reason;
   }
   const auto departure = record_->first_departure(
@@ -211,7 +211,7 @@ std::string MonitoredBackend::failure(const std::string& what) const {
   if (departure) {
     return error_of(what, *departure);
   }
-  return "rank " + std::to_string(getRank()) + ": " + what + " failed: " +
+  return "rank " + std::to_string(world_rank()) + ": " + what + " failed: " +
          (is_ours ? "the program has aborted the group"
                   : "NCCL has lost a connection, or a collective took longer "
                     "than the time-out, and LibTorch has aborted the group. "
@@ -229,7 +229,7 @@ void MonitoredBackend::check_not_aborted(const std::string& what) const {
 
 std::string MonitoredBackend::error_of(const std::string& what,
                                        const Departure& departure) const {
-  return "rank " + std::to_string(getRank()) + ": " + what +
+  return "rank " + std::to_string(world_rank()) + ": " + what +
          " failed: " + describe(departure, record_->passes());
 }
 

@@ -47,7 +47,7 @@ struct GroupWait {
 /// What this rank does in a group.
 struct GroupActivity {
   uint64_t started = 0;         ///< number of the last collective started
-  std::thread::id last_thread;  ///< that has started it
+  std::thread::id last_thread;  ///< that has started it, or made the group
   std::vector<GroupWait> waits;
 };
 
@@ -73,6 +73,10 @@ class MonitoredBackend : public ForwardingBackend {
       std::chrono::milliseconds connect_timeout = std::chrono::minutes(5));
 
   const GroupMembers& members() const { return members_; }
+  /// This rank's number in the job, for errors.
+  int world_rank() const {
+    return members_.ranks[static_cast<size_t>(getRank())];
+  }
   const std::shared_ptr<PeerState>& record() const { return record_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// Number of collectives that this rank has started.
@@ -142,7 +146,7 @@ class MonitoredBackend : public ForwardingBackend {
   /// @throws c10::Error as a collective does.
   void before_sum(c10::Device device) { for_collective(device); }
   void after_sum(const at::Tensor& tensor, const Work& work) {
-    has_started({"allreduce", tensor.device(), tensor}, work);
+    has_started({"sum in shared memory", tensor.device(), tensor}, work);
   }
   /// Calls `action`, which does not throw, when this group is aborted or
   /// closed, for waits outside of the backend. Destroy the result to prevent
@@ -203,7 +207,7 @@ class MonitoredBackend : public ForwardingBackend {
   std::string abort_reason_;            // guarded by mutex_
   mutable std::mutex activity_mutex_;   // guards the following
   std::array<Start, 256> starts_;       // the last ones, by number
-  std::thread::id last_thread_;         // that has started a collective
+  std::thread::id last_thread_ = std::this_thread::get_id();  // as above
   std::vector<GroupWait> waits_;
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes

@@ -220,7 +220,6 @@ void init_process_group(const ProcessGroupOptions& options) {
   }
   const detail::RankWaitScope waits("init_process_group");
   auto next = std::make_unique<Job>();
-  ::clock_gettime(CLOCK_REALTIME_COARSE, &next->began);
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = checked_limit(options.timeout(), "timeout");
   next->connect_timeout =
@@ -356,14 +355,6 @@ void detail::request_stop() {
       now.channel->request_stop();
     }
   });
-}
-
-std::optional<int64_t> detail::job_began() {
-  if (job() == nullptr) {
-    return std::nullopt;
-  }
-  const auto& began = job()->began;
-  return began.tv_sec * int64_t{1'000'000'000} + began.tv_nsec;
 }
 
 bool detail::wants_shared_memory() {

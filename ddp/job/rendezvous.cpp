@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
+#include <tuple>
+#include <utility>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -10,7 +13,6 @@
 
 #include "ddp/base/net/tcp.h"
 #include "ddp/base/text/rank_text.h"
-#include "ddp/base/text/record.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp::detail {
@@ -31,11 +33,6 @@ constexpr milliseconds kAnswerPatience{2'000};
 
 /// Time limit for resolving a host name.
 constexpr milliseconds kResolvePatience{10'000};
-
-/// Time limit of LibTorch's first attempt to connect to rank 0's store. The
-/// limit doubles with each attempt, up to kLongestStoreTry.
-constexpr milliseconds kFirstStoreTry{1'000};
-constexpr milliseconds kLongestStoreTry{16'000};
 
 milliseconds time_until(steady_clock::time_point deadline) {
   return std::chrono::duration_cast<milliseconds>(deadline -
@@ -96,75 +93,18 @@ void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
               "close the port?");
 }
 
-/// Connects with a short time limit per attempt, because LibTorch's client
-/// retries again and again to connect to a server that has ended.
-c10::intrusive_ptr<c10d::Store> connect_with_store(
-    const WorkerEnv& env, c10d::TCPStoreOptions options, milliseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
-  for (auto patience = kFirstStoreTry;;
-       patience = std::min(2 * patience, kLongestStoreTry)) {
-    wait_for_store(env, std::max(time_until(deadline), milliseconds(1)));
-    options.timeout =
-        std::max(std::min(time_until(deadline), patience), milliseconds(1));
-    try {
-      auto store =
-          c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-      store->setTimeout(timeout);
-      return store;
-    } catch (const c10::Error&) {
-      if (steady_clock::now() >= deadline) {
-        throw;
-      }
-    }
-  }
-}
-
 std::string arrival_key(int rank) {
   return "arrived/" + std::to_string(rank);
 }
 
-/// Reads all texts, by few requests if the store supports it.
-std::vector<std::string> read_texts(c10d::Store& store, int size) {
-  constexpr int kAtOnce = 1000;
-  std::vector<std::string> texts;
-  for (int first = 0; first < size; first += kAtOnce) {
-    std::vector<std::string> keys;
-    for (int rank = first; rank < std::min(size, first + kAtOnce); ++rank) {
-      keys.push_back(arrival_key(rank));
-    }
-    if (!store.hasExtendedApi()) {
-      std::transform(keys.begin(),
-                     keys.end(),
-                     std::back_inserter(texts),
-                     [&](const auto& key) { return store.get_to_str(key); });
-      continue;
-    }
-    for (const auto& value : store.multiGet(keys)) {
-      texts.emplace_back(value.begin(), value.end());
+std::vector<int> missing_ranks(c10d::Store& store, int size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!store.check({arrival_key(rank)})) {
+      missing.push_back(rank);
     }
   }
-  return texts;
-}
-
-void add_missing(c10d::Store& store,
-                 int first,
-                 int end,
-                 const std::function<std::string(int)>& key_of,
-                 std::vector<int>& missing) {
-  std::vector<std::string> keys;
-  for (int rank = first; rank < end; ++rank) {
-    keys.push_back(key_of(rank));
-  }
-  if (keys.empty() || store.check(keys)) {
-    return;
-  }
-  if (keys.size() == 1) {
-    missing.push_back(first);
-    return;
-  }
-  const int middle = first + (end - first) / 2;
-  add_missing(store, first, middle, key_of, missing);
-  add_missing(store, middle, end, key_of, missing);
+  return missing;
 }
 
 std::string missing_error(int size,
@@ -199,34 +139,19 @@ bool wait_for_key(c10d::Store& store,
   }
 }
 
-std::string problem_in(const std::vector<std::string>& texts) {
-  std::vector<Arrival> arrivals;
-  arrivals.reserve(texts.size());
-  for (const auto& text : texts) {
-    const auto fields = split_fields(text);
-    arrivals.push_back(fields && fields->size() == 2
-                           ? Arrival{fields->front(), fields->back()}
-                           : Arrival{});
-  }
-  return arrivals_problem(arrivals);
-}
-
 /// Rank 0's part of a meeting.
 std::string make_answer(c10d::Store& store,
                         const RankOf& place,
                         milliseconds timeout) {
   if (!wait_for_key(store, kAllArrived, timeout, place.size)) {
-    const auto missing = missing_ranks(store, place.size, arrival_key);
+    const auto missing = missing_ranks(store, place.size);
     return kRefused + missing_error(place.size,
                                     timeout,
                                     std::to_string(missing.size()) +
                                         " did not: " + rank_list(missing));
   }
-  if (store.check({kAnswer})) {
-    return store.get_to_str(kAnswer);  // a rank has refused
-  }
-  const auto problem = problem_in(read_texts(store, place.size));
-  return (problem.empty() ? kAgreed : kRefused) + problem;
+  const bool has_refusal = store.check({kAnswer});
+  return has_refusal ? store.get_to_str(kAnswer) : std::string(1, kAgreed);
 }
 
 /// Returns the answer with its first letter.
@@ -244,19 +169,30 @@ std::string await_answer(c10d::Store& store,
                                 : "1 did not: rank 0");
 }
 
+/// Keeps the host of the store until all ranks have read the answer.
+void wait_for_readers(c10d::Store& store, const RankOf& place) {
+  if (store.add("read/count", 1) == place.size) {
+    store.set("read/all", "");
+  }
+  if (place.rank == 0) {
+    wait_for_key(store, "read/all", kAnswerPatience, place.size);
+  }
+}
+
 /// Announces this rank in an attempt and waits for rank 0's answer. Returns
 /// false if another attempt has begun.
-/// @throws c10::Error on every rank as `meet` does. A rank with an error ends
-///   the wait of all.
+/// @param problem  why this rank cannot take part, or "". It ends the wait of
+///   all ranks.
+/// @throws c10::Error on every rank as `meet` does.
 bool join_attempt(c10d::Store& store,
                   const RankOf& place,
-                  const Arrival& mine,
+                  const std::string& problem,
                   milliseconds timeout) {
-  store.set(arrival_key(place.rank), join_fields({mine.backend, mine.error}));
-  if (!mine.error.empty()) {
+  store.set(arrival_key(place.rank), "");
+  if (!problem.empty()) {
     store.set(
         kAnswer,
-        kRefused + ("rank " + std::to_string(place.rank) + ": ") + mine.error);
+        kRefused + ("rank " + std::to_string(place.rank) + ": ") + problem);
     store.set(kAllArrived, "");
   } else if (store.add("arrived/count", 1) == place.size) {
     store.set(kAllArrived, "");
@@ -270,18 +206,11 @@ bool join_attempt(c10d::Store& store,
   }
   const char kind = answer.empty() ? kRefused : answer.front();
   answer.erase(0, 1);
-  if (kind == kNextAttempt) {
-    return false;
-  }
   if (kind == kRefused) {
-    // The host of the store stays until all ranks have read the answer.
-    store_barrier(store,
-                  "refused",
-                  place.size,
-                  place.rank == 0 ? kAnswerPatience : milliseconds(1));
+    wait_for_readers(store, place);
     TORCH_CHECK(false, answer);
   }
-  return true;
+  return kind != kNextAttempt;
 }
 
 std::string open_key(int64_t number) {
@@ -294,10 +223,19 @@ c10::intrusive_ptr<c10d::Store> keys_of_attempt(
                                                 store);
 }
 
+/// What rank 0 publishes of an attempt.
+std::string description_of(int size, const std::string& backend) {
+  return std::to_string(size) + " " + backend;
+}
+
 /// Opens the next attempt; ranks that wait in the one before follow.
-int64_t open_attempt(const c10::intrusive_ptr<c10d::Store>& store, int size) {
+int64_t open_attempt(const c10::intrusive_ptr<c10d::Store>& store,
+                     int size,
+                     const Arrival& mine) {
   const int64_t number = store->add("attempt", 1);
-  store->set(open_key(number), std::to_string(size));
+  // A rank 0 with an error has none to compare with.
+  store->set(open_key(number),
+             description_of(size, mine.error.empty() ? mine.backend : ""));
   const auto before = keys_of_attempt(store, number - 1);
   if (number > 1 && !before->check({kAnswer})) {
     before->set(kAnswer, std::string(1, kNextAttempt));
@@ -306,22 +244,40 @@ int64_t open_attempt(const c10::intrusive_ptr<c10d::Store>& store, int size) {
 }
 
 /// Returns the next attempt, from `number` on, that has ranks of this number
-/// and was not joined by this rank.
-int64_t find_attempt(const c10::intrusive_ptr<c10d::Store>& store,
-                     int64_t number,
-                     const RankOf& place,
-                     steady_clock::time_point deadline,
-                     milliseconds timeout) {
+/// and was not joined by this rank, and rank 0's backend.
+std::pair<int64_t, std::string> find_attempt(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    int64_t number,
+    const RankOf& place,
+    steady_clock::time_point deadline,
+    milliseconds timeout) {
   const auto joined = "joined/" + std::to_string(place.rank);
+  const auto beginning = description_of(place.size, "");
   for (;; ++number) {
     TORCH_CHECK(wait_for_key(
                     *store, open_key(number), time_until(deadline), place.size),
                 missing_error(place.size, timeout, "1 did not: rank 0"));
-    if (store->get_to_str(open_key(number)) == std::to_string(place.size) &&
+    const auto found = store->get_to_str(open_key(number));
+    if (found.compare(0, beginning.size(), beginning) == 0 &&
         keys_of_attempt(store, number)->add(joined, 1) == 1) {
-      return number;
+      return {number, found.substr(beginning.size())};
     }
   }
+}
+
+/// Returns why this rank cannot take part, or "".
+std::string problem_of(const Arrival& mine,
+                       int rank,
+                       const std::string& backend_of_0) {
+  if (!mine.error.empty() || backend_of_0.empty() ||
+      mine.backend == backend_of_0) {
+    return mine.error;
+  }
+  return "Expected all ranks to use one backend, but rank 0 uses \"" +
+         backend_of_0 + "\" and rank " + std::to_string(rank) + " uses \"" +
+         mine.backend +
+         "\". Name the backend in ProcessGroupOptions, or give every rank a "
+         "GPU";
 }
 
 }  // namespace
@@ -336,20 +292,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   options.port = static_cast<std::uint16_t>(env.master_port);
   options.isServer = env.rank == 0 && !env.use_agent_store;
   options.waitWorkers = false;
-  if (!options.isServer) {
-    return connect_with_store(env, options, timeout);
-  }
   options.timeout = timeout;
-  options.masterListenFd = listen_for_store(env);
+  if (options.isServer) {
+    options.masterListenFd = listen_for_store(env);
+  } else {
+    wait_for_store(env, timeout);
+  }
   return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-}
-
-std::vector<int> missing_ranks(c10d::Store& store,
-                               int world_size,
-                               const std::function<std::string(int)>& key_of) {
-  std::vector<int> missing;
-  add_missing(store, 0, world_size, key_of, missing);
-  return missing;
 }
 
 c10::intrusive_ptr<c10d::Store> meet(
@@ -359,55 +308,24 @@ c10::intrusive_ptr<c10d::Store> meet(
     milliseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
   int64_t number = place.rank == 0
-                       ? open_attempt(store, place.size)
+                       ? open_attempt(store, place.size, mine)
                        : std::max(store->add("attempt", 0), int64_t{1});
   for (;; ++number) {
+    auto backend_of_0 = mine.backend;
     if (place.rank > 0) {
-      number = find_attempt(store, number, place, deadline, timeout);
+      std::tie(number, backend_of_0) =
+          find_attempt(store, number, place, deadline, timeout);
     }
     const auto keys = keys_of_attempt(store, number);
     if (join_attempt(*keys,
                      place,
-                     mine,
+                     problem_of(mine, place.rank, backend_of_0),
                      std::max(time_until(deadline), milliseconds(1)))) {
       return keys;
     }
     TORCH_CHECK(place.rank > 0,
                 "Expected one rank 0, but another one has begun an attempt of "
                 "this job; was the job started twice?");
-  }
-}
-
-std::string arrivals_problem(const std::vector<Arrival>& arrivals) {
-  for (size_t rank = 0; rank < arrivals.size(); ++rank) {
-    if (!arrivals[rank].error.empty()) {
-      return "rank " + std::to_string(rank) + ": " + arrivals[rank].error;
-    }
-  }
-  for (size_t rank = 1; rank < arrivals.size(); ++rank) {
-    if (arrivals[rank].backend != arrivals[0].backend) {
-      return "Expected all ranks to use one backend, but rank 0 uses \"" +
-             arrivals[0].backend + "\" and rank " + std::to_string(rank) +
-             " uses \"" + arrivals[rank].backend +
-             "\". Name the backend in ProcessGroupOptions, or give every rank "
-             "a GPU";
-    }
-  }
-  return "";
-}
-
-bool store_barrier(c10d::Store& store,
-                   const std::string& name,
-                   int world_size,
-                   milliseconds timeout) noexcept {
-  try {
-    if (store.add(name + "/count", 1) == world_size) {
-      store.set(name + "/all", "1");
-    }
-    store.wait({name + "/all"}, timeout);
-    return true;
-  } catch (const std::exception&) {
-    return false;
   }
 }
 

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -32,17 +30,13 @@ struct Arrival {
   std::string error;    ///< why this rank cannot take part, or ""
 };
 
-/// Pure: returns why these arrivals cannot form a job, one line, or "".
-std::string arrivals_problem(const std::vector<Arrival>& arrivals);
-
 /// Lets the ranks of a job meet at a store that may have served earlier jobs,
 /// and attempts of this one that have failed. Rank 0 numbers the attempts. A
 /// rank that waits in an attempt follows a newer one, and it never joins an
 /// attempt of other ranks or one that it has joined before: a launcher may
 /// restart its workers after an attempt that only some of them have joined.
 ///
-/// Every rank uses a few keys; rank 0 reads all arrivals and publishes the
-/// result.
+/// Every rank uses a few keys, and compares its backend with rank 0's.
 ///
 /// @returns the view of the store with the keys of this attempt only.
 /// @throws c10::Error on every rank if an arrival has an error or another
@@ -53,19 +47,5 @@ c10::intrusive_ptr<c10d::Store> meet(
     const RankOf& place,
     const Arrival& mine,
     std::chrono::milliseconds timeout);
-
-/// Returns the ranks without a key in the store, by few requests if most ranks
-/// have one.
-/// @throws c10::Error if the store is gone.
-std::vector<int> missing_ranks(c10d::Store& store,
-                               int world_size,
-                               const std::function<std::string(int)>& key_of);
-
-/// Waits until every rank has called this with the same `name`, at most
-/// `timeout`. Returns false on time-out or if the store is gone.
-bool store_barrier(c10d::Store& store,
-                   const std::string& name,
-                   int world_size,
-                   std::chrono::milliseconds timeout) noexcept;
 
 }  // namespace ddp::detail

@@ -25,7 +25,6 @@
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/file_descriptor.h"
 #include "ddp/base/net/tcp.h"
-#include "ddp/job/backends.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp {
@@ -34,7 +33,6 @@ namespace {
 using detail::retry_interrupted;
 
 constexpr int kKillMilliseconds = 10'000;
-constexpr unsigned kCountSeconds = 60;
 
 /// An exception that left the function of a rank. A pipe keeps messages of this
 /// size whole, in the order of the exceptions.
@@ -194,23 +192,6 @@ void Ranks::wait() {
   }
 }
 
-/// Counts the GPUs in a child process, because CUDA does not work after a fork
-/// once it was used.
-int count_gpus() {
-  const pid_t child = detail::fork_child();
-  if (child == 0) {
-    ::alarm(kCountSeconds);
-    ::_exit(detail::nccl_device_count());
-  }
-  int status = 0;
-  const pid_t reaped =
-      retry_interrupted([&] { return ::waitpid(child, &status, 0); });
-  TORCH_CHECK(reaped == child && WIFEXITED(status),
-              "Expected CUDA to say how many GPUs there are, but it did not; "
-              "give spawn the number of processes");
-  return WEXITSTATUS(status);
-}
-
 void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
@@ -222,13 +203,12 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
 
 }  // namespace
 
-void spawn(const std::function<void(int)>& function,
-           std::optional<int> nprocs) {
+void spawn(const std::function<void(int)>& function, int nprocs) {
   TORCH_CHECK(function != nullptr,
               "Expected a function to spawn, but got an empty one");
-  TORCH_CHECK(!nprocs || *nprocs > 0,
+  TORCH_CHECK(nprocs > 0,
               "Expected at least one process to spawn, but got nprocs=",
-              *nprocs);
+              nprocs);
   // The folder has two links and one for each thread.
   const auto links = std::filesystem::hard_link_count("/proc/self/task");
   TORCH_CHECK(links <= 3,
@@ -237,17 +217,16 @@ void spawn(const std::function<void(int)>& function,
               ": threads of OpenMP, CUDA or Gloo do not survive a fork; spawn "
               "before the first tensor operation, or start the ranks with "
               "ddprun");
-  const int count = nprocs ? *nprocs : std::max(count_gpus(), 1);
   auto port = detail::reserve_loopback_port();
   TORCH_CHECK(port.error == 0,
               "Cannot reserve a port of 127.0.0.1 for MASTER_PORT: ",
               std::strerror(port.error));
   Ranks ranks;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < nprocs; ++i) {
     ranks.start([&](int rank) {
       port.socket = {};  // rank 0 listens on this port
       enter_rank(detail::launch_environment(
-          detail::local_worker(rank, count, port.port, "spawn"), std::getenv));
+          detail::local_worker(rank, nprocs, port.port, "spawn"), std::getenv));
       function(rank);
     });
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
 namespace ddp {
 
@@ -18,9 +17,8 @@ namespace ddp {
 ///
 /// Call `spawn` before this process starts threads or uses a GPU, because
 /// neither survives a fork: before the first tensor operation, backward pass,
-/// process group and CUDA call (the number of GPUs included, which `spawn`
-/// counts in another process). This process must not ignore SIGCHLD, and only
-/// `spawn` may wait for the ranks.
+/// process group and CUDA call (the number of GPUs included). This process must
+/// not ignore SIGCHLD, and only `spawn` may wait for the ranks.
 ///
 /// When the function returns or throws, the rank flushes its streams and ends
 /// at once. Destructors of static objects and atexit functions do not run
@@ -30,15 +28,13 @@ namespace ddp {
 /// kernel holds a killed rank (which waits for a device) for more than ten
 /// seconds.
 ///
-/// @param nprocs  std::nullopt: one process per GPU, or 1 without a GPU.
 /// @throws c10::Error if a rank has failed. The text names the rank that failed
 ///   first: "rank 1 threw: ..." with the first 4,000 bytes of the exception's
 ///   text, "rank 1 was ended by signal 11 (Segmentation fault)", or "rank 1
 ///   exited with code 3". c10::Error, too, if `nprocs` is below 1, if this
-///   process has several threads, if the GPUs cannot be counted within a
-///   minute, if no port of 127.0.0.1 can be reserved, or if this process
-///   ignores SIGCHLD or has waited for a rank elsewhere. std::system_error if a
-///   process cannot be created.
+///   process has several threads, if no port of 127.0.0.1 can be reserved, or
+///   if this process ignores SIGCHLD or has waited for a rank elsewhere.
+///   std::system_error if a process cannot be created.
 ///
 /// Example:
 /// @code
@@ -52,7 +48,6 @@ namespace ddp {
 /// @endcode
 ///
 /// Source: torch.multiprocessing.spawn.
-void spawn(const std::function<void(int local_rank)>& function,
-           std::optional<int> nprocs = std::nullopt);
+void spawn(const std::function<void(int local_rank)>& function, int nprocs);
 
 }  // namespace ddp

@@ -58,15 +58,16 @@ void fail_collective(const c10d::Backend& group,
     throw_cause(*job, what, timed_out);
   }
   check_not_aborted(group, what);
+  const int rank = job != nullptr ? job->world_rank() : group.getRank();
   TORCH_CHECK(!timed_out,
               "rank ",
-              group.getRank(),
+              rank,
               ": ",
               what,
               timeout_error(job, first_line(why)));
   TORCH_CHECK(false,
               "rank ",
-              group.getRank(),
+              rank,
               ": ",
               what,
               " failed, most likely because another rank has left: ",

@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
-#include "ddp/nn/detail/draw_counter.h"
 #include "ddp/nn/detail/replay_state.h"
 #include "ddp/nn/detail/segment_graph.h"
 #include "ddp/tensors/replica_scope.h"
@@ -73,7 +72,6 @@ void check_unchanged(const Tensors& inputs,
 Tensors run(const SegmentRecord& recipe,
             const Tensors& inputs,
             const GraphMoment& since) {
-  const SegmentScope scope;
   auto outputs = recipe.segment(inputs);
   for (auto& output : outputs) {
     TORCH_CHECK(output.defined(),
@@ -93,9 +91,8 @@ Tensors run(const SegmentRecord& recipe,
 Tensors run_first(SegmentRecord& recipe,
                   const Tensors& inputs,
                   const GraphMoment& since) {
-  const DrawCounter watch;
-  auto outputs = run(recipe, inputs, since);
-  recipe.state.forget_unused_generators(watch.count() > 0);
+  auto outputs =
+      recipe.state.run_first([&] { return run(recipe, inputs, since); });
   TORCH_CHECK(
       !ReplicaScope::is_entered() || !recipe.state.draws_on_cpu(),
       "Expected a checkpointed function in a replica of a DataParallel to draw "
@@ -132,19 +129,8 @@ Tensors run_again(const SegmentRecord& recipe,
                   const Tensors& ends,
                   const GraphMoment& since) {
   const at::AutoGradMode with_graph(true);
-  Tensors outputs;
-  {
-    const ReplayState::Draws draws(recipe.state);
-    outputs = run(recipe, inputs, since);
-    TORCH_CHECK(recipe.state.has_drawn_the_same(),
-                "Expected no other thread to draw from the CPU's default "
-                "generator while a checkpointed function draws from it, in the "
-                "forward or in the backward pass, but one has drawn, so the "
-                "backward pass could not draw the same numbers again; give "
-                "that thread, a data loader's for instance, a generator of its "
-                "own, or draw outside of the function and give the numbers as "
-                "an input");
-  }
+  const auto outputs =
+      recipe.state.run_again([&] { return run(recipe, inputs, since); });
   TORCH_CHECK(outputs.size() == recipe.outputs.size(),
               "Expected a checkpointed function to return ",
               recipe.outputs.size(),
@@ -218,7 +204,6 @@ struct RunAgain : torch::autograd::Function<RunAgain> {
     auto wanted = inputs;
     wanted.insert(wanted.end(), ends.begin(), ends.end());
 
-    const ReplayState::Scope state(recipe.state);
     const auto kept = keep(recipe.buffers);
     const GraphMoment since;
     const auto outputs = run_again(recipe, inputs, ends, since);

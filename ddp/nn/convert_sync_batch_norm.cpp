@@ -1,8 +1,8 @@
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,46 +35,43 @@ NewLayer layer_for(const nn::Module& module, const Group& group) {
   return nullptr;
 }
 
-/// Returns true if a container has the child as its element of this number. A
-/// container may also have children that are no elements.
-bool is_element(nn::Module& parent,
-                size_t index,
-                const std::shared_ptr<nn::Module>& child) {
-  const auto place = static_cast<std::ptrdiff_t>(index);
-  if (const auto* sequential = parent.as<nn::SequentialImpl>()) {
-    return index < sequential->size() && sequential->ptr(index) == child;
+/// Replaces an element of a container by `layer`, or only looks for it if
+/// `layer` is null. Returns true if the container has the element; a container
+/// may also have children that are no elements.
+bool replace_element(nn::Module& parent,
+                     const std::shared_ptr<nn::Module>& element,
+                     const NewLayer& layer) {
+  bool is_found = false;
+  const auto visit = [&](const std::shared_ptr<nn::Module>& one, auto& place) {
+    if (one == element) {
+      is_found = true;
+      if (layer) {
+        place = std::decay_t<decltype(place)>(layer);
+      }
+    }
+  };
+  if (auto* sequential = parent.as<nn::SequentialImpl>()) {
+    for (auto& any : *sequential) {
+      visit(any.ptr(), any);
+    }
+  } else if (auto* list = parent.as<nn::ModuleListImpl>()) {
+    for (auto& one : *list) {
+      visit(one, one);
+    }
+  } else if (auto* dict = parent.as<nn::ModuleDictImpl>()) {
+    for (auto& item : *dict) {
+      visit(item.value(), item.value());
+    }
   }
-  if (const auto* list = parent.as<nn::ModuleListImpl>()) {
-    return index < list->size() && list->ptr(index) == child;
-  }
-  auto* dict = parent.as<nn::ModuleDictImpl>();
-  return dict != nullptr && index < dict->size() &&
-         (dict->begin() + place)->value() == child;
+  return is_found;
 }
 
 /// The position of a layer in its parent, and the new layer.
 struct Place {
   nn::Module* parent;
-  std::optional<std::ptrdiff_t> element;  // if the parent is a container
   std::string name;
+  std::shared_ptr<nn::Module> old;
   NewLayer layer;
-
-  void fill() const {
-    if (element) {
-      fill_element(*element);
-    }
-    parent->replace_module(name, layer);
-  }
-
-  void fill_element(std::ptrdiff_t index) const {
-    if (auto* sequential = parent->as<nn::SequentialImpl>()) {
-      *(sequential->begin() + index) = nn::AnyModule(layer);
-    } else if (auto* list = parent->as<nn::ModuleListImpl>()) {
-      *(list->begin() + index) = layer;
-    } else if (auto* dict = parent->as<nn::ModuleDictImpl>()) {
-      (dict->begin() + index)->value() = layer;
-    }
-  }
 };
 
 /// Finds all layers before anything is changed.
@@ -86,21 +83,16 @@ class Search {
     if (!seen_.insert(&parent).second) {
       return;
     }
-    size_t index = 0;
     for (const auto& item : parent.named_children()) {
       const auto name = path + item.key();
       if (auto layer = replacement(*item.value())) {
-        std::optional<std::ptrdiff_t> element;
-        if (is_element(parent, index, item.value())) {
-          element = static_cast<std::ptrdiff_t>(index);
-        } else {
+        if (!replace_element(parent, item.value(), nullptr)) {
           check_replaceable(parent, item.value(), name);
         }
-        places.push_back({&parent, element, item.key(), std::move(layer)});
+        places.push_back({&parent, item.key(), item.value(), std::move(layer)});
       } else {
         visit(*item.value(), name + ".");
       }
-      ++index;
     }
   }
 
@@ -148,7 +140,8 @@ int64_t convert_sync_batchnorm(nn::Module& module, const Group& group) {
   Search search(group);
   search.visit(module, "");
   for (const auto& place : search.places) {
-    place.fill();
+    replace_element(*place.parent, place.old, place.layer);
+    place.parent->replace_module(place.name, place.layer);
   }
   return static_cast<int64_t>(search.places.size());
 }

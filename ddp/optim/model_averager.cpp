@@ -9,7 +9,7 @@
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/tensors/parameter_groups.h"
+#include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
 namespace {
@@ -88,14 +88,11 @@ bool ModelAverager::average_parameters(
   if (has_peers()) {
     Join::step_outside("ModelAverager", this);
   }
-  const int64_t step = steps_++;
-  int64_t counted = step;
-  if (optimizer_) {
-    counted = step + 1;
-  } else if (options_.origin() == AveragingOrigin::warmup_end) {
-    counted = step - options_.warmup_steps();
-  }
   const auto& levels = options_.levels();
+  const int64_t step = steps_++;
+  const int64_t counted = optimizer_           ? step + 1
+                          : levels.size() == 1 ? step - options_.warmup_steps()
+                                               : step;
   const auto level = std::find_if(
       levels.rbegin(), levels.rend(), [counted](const AveragingLevel& each) {
         return counted % each.period == 0;

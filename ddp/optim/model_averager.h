@@ -23,14 +23,6 @@ struct AveragingLevel {
   c10::intrusive_ptr<c10d::Backend> process_group = nullptr;
 };
 
-/// Step from which the periods of a `ModelAverager` are counted. The comments
-/// give the averaging steps, counted from 0, for warm-up 5 and period 4.
-/// Without a warm-up both average in the steps 0, 4, 8, ...
-enum class AveragingOrigin {
-  warmup_end,  ///< 5, 9, 13, ...: PyTorch's PeriodicModelAverager
-  first_step,  ///< 8, 12, 16, ...: PyTorch's HierarchicalModelAverager
-};
-
 /// Options of `ModelAverager`; the same on all ranks.
 ///
 /// Example: local SGD, and two groups of 8 ranks that average often, while all
@@ -41,8 +33,7 @@ enum class AveragingOrigin {
 ///   auto local_sgd = ddp::ModelAveragerOptions(4).warmup_steps(100);
 ///   auto hierarchical =
 ///       ddp::ModelAveragerOptions({{4, lower ? lower : upper}, {16}})
-///           .warmup_steps(100)
-///           .origin(ddp::AveragingOrigin::first_step);
+///           .warmup_steps(100);
 /// @endcode
 struct ModelAveragerOptions {
   /// @param period  number of steps between two averagings; positive.
@@ -56,20 +47,21 @@ struct ModelAveragerOptions {
       : levels_(std::move(levels)) {}
 
   /// The averaging levels. If the periods of several levels end with a step,
-  /// only the last of these levels averages.
+  /// only the last of these levels averages. The period of a single level is
+  /// counted from the end of the warm-up, as by PyTorch's
+  /// PeriodicModelAverager: with warm-up 5 and period 4 the steps 5, 9, 13, ...
+  /// average, counted from 0. Those of several levels are counted from the
+  /// first step, as by PyTorch's HierarchicalModelAverager: 8, 12, 16, ...
   TORCH_ARG(std::vector<AveragingLevel>, levels);
   /// Number of steps at the beginning in which this object averages no
   /// parameters and the program averages gradients. Not negative.
   TORCH_ARG(int64_t, warmup_steps) = 0;
-  /// The step from which periods are counted.
-  TORCH_ARG(AveragingOrigin, origin) = AveragingOrigin::warmup_end;
   /// Options of the outer optimizer of DiLoCo, an SGD; std::nullopt for none.
   /// It steps at the end of each round, which is a period of the last level.
   /// Its gradient is the parameters at the beginning of the round minus their
-  /// mean over the ranks at its end. All periods are counted from the first
-  /// step, independent of `origin`, and end after the steps period - 1,
-  /// 2 period - 1, ..., counted from 0. warmup_steps must be 0: construct the
-  /// averager after a warm-up. The paper uses
+  /// mean over the ranks at its end. All periods end after the steps
+  /// period - 1, 2 period - 1, ..., counted from 0. warmup_steps must be 0:
+  /// construct the averager after a warm-up. The paper uses
   /// torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true).
   TORCH_ARG(std::optional<torch::optim::SGDOptions>, outer) = std::nullopt;
 };
@@ -149,8 +141,10 @@ class ModelAverager : public Stateful {
                          const std::vector<at::Tensor>& parameters = {});
 
   /// Counts a step and averages the parameters if a period ends: one all-reduce
-  /// for each dtype and device, then the outer step. Call it after each step of
-  /// the optimizer, on every rank. Collective if it averages.
+  /// for each dtype and device, then the outer step. The mean is computed in
+  /// this dtype: each rank divides its values by the number of ranks before the
+  /// sum. Call it after each step of the optimizer, on every rank. Collective
+  /// if it averages.
   /// @param parameters  the same in each call. Parameters that require no
   ///   gradient, and those that a wrapper ignores
   ///   (`params_and_buffers_to_ignore`), stay as they are.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <typeinfo>
@@ -25,7 +26,7 @@
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/alias_without_view.h"
-#include "ddp/tensors/parameter_groups.h"
+#include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
 namespace {
@@ -33,13 +34,72 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 
+std::vector<at::Tensor> parameters_of(
+    const std::vector<OptimizerParamGroup>& groups) {
+  std::vector<at::Tensor> all;
+  for (const auto& group : groups) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
+}
+
+/// Returns the parameters with names like "3 of group 0".
+std::vector<NamedParameter> name_by_place(
+    const std::vector<OptimizerParamGroup>& groups) {
+  std::vector<NamedParameter> named;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& params = groups[g].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      named.push_back({c10::str(i, " of group ", g), params[i]});
+    }
+  }
+  return named;
+}
+
+void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
+  const auto params = parameters_of(groups);
+  TORCH_CHECK(!params.empty(),
+              "Expected at least one parameter to optimize, but got none");
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& param : params) {
+    TORCH_CHECK(
+        param.device() == params.front().device(),
+        "Expected parameters on one device for a ZeroRedundancyOptimizer, but "
+        "got some on ",
+        params.front().device(),
+        " and some on ",
+        param.device());
+    TORCH_CHECK(seen.insert(param.unsafeGetTensorImpl()).second,
+                "Expected each parameter once, but one of shape ",
+                param.sizes(),
+                " comes twice; take the parameters of "
+                "ddp::DistributedDataParallel, which lists shared ones once");
+  }
+}
+
+void check_shared(const std::vector<OptimizerParamGroup>& groups) {
+  const auto all = parameters_of(groups);
+  if (detail::shared_of(all).size() == all.size()) {
+    return;
+  }
+  for (const auto& item : name_by_place(groups)) {
+    TORCH_CHECK(!detail::shared_of({item.tensor}).empty(),
+                "Expected parameters that all ranks share for a "
+                "ZeroRedundancyOptimizer, but parameter ",
+                item.name,
+                " is among the params_and_buffers_to_ignore of a "
+                "DistributedDataParallel, so it is each rank's own; step it "
+                "by another optimizer");
+  }
+}
+
 /// Returns the device of the text collectives.
 c10::Device device_of(const c10d::Backend& group,
                       const std::vector<OptimizerParamGroup>& groups) {
   if (group.getBackendName() != "nccl") {
     return c10::kCPU;
   }
-  const auto params = detail::parameters_of(groups);
+  const auto params = parameters_of(groups);
   return params.empty() ? local_device() : params.front().device();
 }
 
@@ -224,10 +284,16 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
     all.push_back(group);
   }
   if (group_) {
-    detail::verify_across_ranks(*group_, device_of(*group_, all), all);
-    detail::check_shared(all);
+    auto lines = detail::describe_all(name_by_place(all), {});
+    detail::number_devices(lines, parameters_of(all));
+    detail::verify_across_ranks(*group_,
+                                device_of(*group_, all),
+                                lines,
+                                "parameters of an optimizer",
+                                "make it in the same way on every rank");
+    check_shared(all);
   }
-  detail::check_parameters(all);
+  check_parameters(all);
   for (const auto& group : groups) {
     std::vector<int64_t> sizes;
     for (const auto& param : group.params()) {
@@ -293,7 +359,7 @@ auto ZeroRedundancyOptimizer::abort_on_error(const Function& function) const {
 void ZeroRedundancyOptimizer::step_with_peers() {
   abort_on_error([&] {
     if (group_) {
-      detail::check_shared(param_groups_);
+      check_shared(param_groups_);
     }
     copy_options(param_groups_, local_->param_groups());
     local_->step();
@@ -303,8 +369,7 @@ void ZeroRedundancyOptimizer::step_with_peers() {
     for (const auto& of_group : owners_) {
       owners.insert(owners.end(), of_group.begin(), of_group.end());
     }
-    broadcast_from_owners(
-        *group_, detail::parameters_of(param_groups_), owners);
+    broadcast_from_owners(*group_, parameters_of(param_groups_), owners);
   }
 }
 
@@ -398,7 +463,7 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   // Copies the state through its serialized form, because only the optimizer
   // class knows which tensors its state has and how to move them to the device.
   auto local = make_again(mine);
-  const auto device = detail::parameters_of(param_groups_).front().device();
+  const auto device = parameters_of(param_groups_).front().device();
   set_from_bytes(*local, bytes_of(*part), device);
   copy_options(groups, param_groups_);
   local_ = std::move(local);

@@ -73,7 +73,7 @@ namespace ddp {
 ///   optimizer.step();
 ///   ...
 ///   ddp::Checkpoint checkpoint(net);
-///   checkpoint.optimizer(optimizer).save("last.pt");  // the whole state
+///   checkpoint.add("optimizer", optimizer).save("last.pt");  // whole state
 /// @endcode
 ///
 /// Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training

@@ -12,10 +12,11 @@ namespace ddp {
 /// Buffers by their names in `named_buffers()` of the wrapped module.
 using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 
-/// Function that makes the buffers of all ranks equal, instead of a copy from
-/// rank 0; see `DistributedDataParallelOptions::buffer_hook`. It changes the
-/// buffers in place. Autograd does not see the change, so graphs that use the
-/// buffers stay valid.
+/// Function that makes the buffers of all ranks equal in each pass, instead of
+/// a copy from rank 0; see `DistributedDataParallelOptions::buffer_hook`. The
+/// wrapper's constructor copies the buffers of rank 0 all the same. The
+/// function changes the buffers in place. Autograd does not see the change, so
+/// graphs that use the buffers stay valid.
 ///
 /// The hook is called on every rank at the end of each reduced backward pass,
 /// after the gradients have been exchanged, on the thread that ends the pass

@@ -20,7 +20,9 @@ using Pauses = std::shared_ptr<std::atomic<int>>;
 /// The guard counts during `backward()`, wherever the forward ran. Guards exist
 /// on all ranks alike, or the passes inside are local to a rank (a validation
 /// with gradients on rank 0). Guards can be nested. Use them on the model's
-/// thread. A guard may outlive the model.
+/// thread. A guard may outlive the model. A parameter that is frozen between
+/// such a pass and the pass that averages is an error, unless its `.grad` has
+/// been reset.
 ///
 /// Example:
 /// @code

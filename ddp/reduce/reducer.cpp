@@ -230,11 +230,6 @@ void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
   options.exchange(std::move(exchange));
   auto next = std::make_unique<GroupReduction>(
       std::move(parameters), std::move(group), options);
-  for (size_t i = 0; i < buckets().size(); ++i) {
-    if (buckets().has_local(i)) {
-      next->buckets.record_local(i);
-    }
-  }
   if (is_open()) {
     end_pass();
   }
@@ -286,20 +281,20 @@ auto ReducerImpl::or_fail(const Work& work) {
 void ReducerImpl::on_gradient(size_t index) {
   const std::lock_guard lock(mutex_);
   if (*pauses > 0) {
-    buckets().record_local(index);
+    hooks_->record_local(index);
     hooks_->needed_by_graph(false);
     return;
   }
   check_usable();
   if (!is_open()) {
-    open();
+    open(buckets().parameter(index).tensor.device());
   }
   expect_end();
   const c10::NoGradGuard no_grad;
   or_fail([&] { add(index); });
 }
 
-void ReducerImpl::open() {
+void ReducerImpl::open(at::Device device) {
   auto averaged_pass = or_fail([&] {
     const auto* foreign = hooks_->first_foreign();
     TORCH_CHECK(
@@ -329,7 +324,7 @@ void ReducerImpl::open() {
   state_ = State::collecting;
   end_.reset();
   const c10::NoGradGuard no_grad;
-  or_fail([&] { begin(ranks); });
+  or_fail([&] { begin(ranks, device); });
 }
 
 /// Registers with the running graph task, unless a task that encloses it or is
@@ -362,9 +357,9 @@ void ReducerImpl::on_lost() {
   }
 }
 
-void ReducerImpl::begin(int ranks) {
+void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   auto& all = *reduction_;
-  all.buckets.begin();
+  all.buckets.begin(device);
   all.buckets.set_scale(all.exchange->scale(ranks));
   all.peers->note_pass();
   ++all.passes;
@@ -385,7 +380,7 @@ void ReducerImpl::shadow_pass(int ranks) {
       averaged_pass_ = job->begin_pass({forward_thread_, -1});
     }
     is_shadow_ = true;
-    begin(ranks);
+    begin(ranks, std::nullopt);
   });
   complete();
 }
@@ -439,6 +434,7 @@ void ReducerImpl::complete() {
     progress->note_pass();
   }
   hooks_->needed_by_graph(false);
+  hooks_->clear_local();
   buckets().assign_grads_except(kept);
 }
 
@@ -532,7 +528,7 @@ void ReducerImpl::check_graph() {
       }
     }
     for (const size_t index : graph->unused()) {
-      if (buckets().has_local(index)) {
+      if (hooks_->has_local(index)) {
         add_change(index, "in a pass that was not reduced");
       }
     }
@@ -555,7 +551,19 @@ void ReducerImpl::fill_expected() {
     (trains ? missing_ : reduction_->frozen).push_back(index);
     buckets().fill_missing(index);
   }
-  std::sort(reduction_->frozen.begin(), reduction_->frozen.end());
+  auto& frozen = reduction_->frozen;
+  std::sort(frozen.begin(), frozen.end());
+  const auto local =
+      std::find_if(frozen.begin(), frozen.end(), [this](size_t index) {
+        return hooks_->has_local(index);
+      });
+  TORCH_CHECK(local == frozen.end(),
+              "Expected parameter ",
+              buckets().parameter(*local).name,
+              " to train in the pass that averages its gradients of passes "
+              "under a NoSyncGuard, but it was frozen before, and these would "
+              "stay this rank's own; freeze it after that pass, or reset its "
+              ".grad");
   asks_ = asks_ || (!missing_.empty() && !is_shadow_ &&
                     options_.find_unused_parameters());
 }
@@ -579,7 +587,7 @@ void ReducerImpl::agree_on_plan(const std::vector<size_t>& missing) {
   if (all.static_graph) {
     std::vector<size_t> without;
     for (const size_t index : missing) {
-      if (!all.buckets.has_local(index)) {
+      if (!hooks_->has_local(index)) {
         without.push_back(index);
       }
     }
@@ -696,8 +704,7 @@ std::vector<size_t> ReducerImpl::agree() {
   }
   std::vector<size_t> without;
   for (const size_t index : missing_) {
-    if (!all.buckets.has_local(index) ||
-        !all.buckets.parameter(index).tensor.grad().defined()) {
+    if (!hooks_->has_local(index)) {
       without.push_back(index);
     }
   }

@@ -164,7 +164,9 @@ std::string SharedSums::problem_of(SumNumber number) const {
         board_.stopped(rank) || (has_left_ && rank != rank_ && has_left_(rank));
     if (has_gone && !has_reached(board_.taken(rank), number)) {
       return "rank " + std::to_string(rank) +
-             " of the group has left or stopped before it had done its part";
+             " of the group has left or stopped, or destroyed its model, "
+             "before it had done "
+             "its part";
     }
   }
   return "";

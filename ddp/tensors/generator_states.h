@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -7,35 +8,23 @@
 
 namespace ddp::detail {
 
-/// Saved states of the default random generators of some devices.
-class GeneratorStates {
+/// Returns a copy of the state of a device's default random generator.
+at::Tensor generator_state(c10::Device device);
+
+/// Sets the state of a device's default random generator.
+void set_generator_state(c10::Device device, const at::Tensor& state);
+
+/// Restores the default random generators of some devices when it is destroyed.
+class GeneratorGuard {
  public:
-  /// Saves the current states.
   /// @param devices  distinct devices.
-  explicit GeneratorStates(const std::vector<c10::Device>& devices);
-
-  /// Restores the generators to the saved states.
-  void restore() const;
-
-  /// Drops the generators whose current state equals the saved one.
-  void forget_unchanged();
-
-  void forget(c10::Device device);
-
-  /// Returns true if all generators are in their saved states.
-  bool are_current() const;
-
-  std::vector<c10::Device> devices() const;
+  explicit GeneratorGuard(const std::vector<c10::Device>& devices);
+  ~GeneratorGuard();
+  GeneratorGuard(const GeneratorGuard&) = delete;
+  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
 
  private:
-  struct Generator {
-    c10::Device device;
-    at::Tensor state;
-  };
-
-  static bool is_current(const Generator& generator);
-
-  std::vector<Generator> generators_;
+  std::vector<std::pair<c10::Device, at::Tensor>> states_;
 };
 
 }  // namespace ddp::detail

@@ -16,7 +16,6 @@
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/tensors/renormed_embedding.h"
-#include "ddp/trace/step_trace.h"
 #include "ddp/wrap/detail/buffer_sync.h"
 #include "ddp/wrap/detail/wrapped_module.h"
 
@@ -125,6 +124,9 @@ struct DistributedDataParallelBase::Pass {
 
   /// Returns the number of ranks over which the pass averages.
   int begin() {
+    if (wrapper) {
+      wrapper->check_parameters();
+    }
     buffer_source = 0;
     if (join() == nullptr || join()->options().throw_on_early_termination()) {
       return group->getSize();
@@ -145,7 +147,6 @@ struct DistributedDataParallelBase::Pass {
 };
 
 DistributedDataParallelBase::~DistributedDataParallelBase() {
-  detail::end_step_trace(this);
   if (pass_) {
     pass_->wrapper = nullptr;
   }
@@ -390,15 +391,10 @@ void DistributedDataParallelBase::before_forward() {
   if (auto* progress = detail::progress_file()) {
     progress->note_forward();
   }
-  if (!c10::GradMode::is_enabled()) {
+  if (!c10::GradMode::is_enabled() || !reducer_) {
     return;
   }
-  detail::trace_step(this, device_);
-  if (!reducer_) {
-    return;
-  }
-  pass_->modules.update();
-  check_frozen();
+  check_parameters();
   if (join() != nullptr && join()->options().throw_on_early_termination()) {
     join()->announce(*this);
     join()->done(*this);
@@ -406,7 +402,9 @@ void DistributedDataParallelBase::before_forward() {
   reducer_->before_forward();
 }
 
-void DistributedDataParallelBase::check_frozen() const {
+/// Each rank would train a parameter alone that the reducer does not have.
+void DistributedDataParallelBase::check_parameters() const {
+  pass_->modules.update();
   for (const auto& [name, tensor, sparse] : frozen_) {
     TORCH_CHECK(!tensor.requires_grad(),
                 "Expected parameter ",

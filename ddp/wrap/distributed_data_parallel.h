@@ -63,8 +63,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
   /// The wrapped module. Use it for checkpoints, because its keys have no
   /// "module." prefix, and to call other functions than `forward`. A backward
-  /// pass of their results is averaged like one of the wrapper's; on this rank
-  /// alone, make it under a `NoSyncGuard`.
+  /// pass of their results is averaged like one of the wrapper's, and refuses
+  /// new and thawed parameters like a forward; on this rank alone, make it
+  /// under a `NoSyncGuard`.
   ///
   /// Example:
   /// @code
@@ -102,7 +103,9 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 /// equal bit for bit.
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
-/// copies rank 0's parameters and buffers to all ranks. It accepts a module
+/// copies rank 0's parameters and buffers to all ranks; the buffers are copied
+/// again at the end of each reduced backward pass
+/// (`DistributedDataParallelOptions::broadcast_buffers`). It accepts a module
 /// holder or a `std::shared_ptr` to a module of any type with any `forward`.
 /// Construct the optimizer with `model->parameters()`. A world of one needs no
 /// special case: the wrapper then has no cost. Only an exchange that the
@@ -155,9 +158,9 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 ///
 /// The wrapper is a module and can be used as one, also inside a
 /// torch::nn::AnyModule or Sequential if the module's forward has exactly one
-/// signature (Sequential's counts as Tensor to Tensor). `to()` of the
-/// surrounding module then throws, and the gradients of the surrounding layers
-/// are not averaged.
+/// signature (Sequential's counts as Tensor to Tensor). The gradients of the
+/// surrounding layers are not averaged. `to()` of the wrapper and of a
+/// surrounding module throws c10::Error: move the module before it is wrapped.
 ///
 /// Thread contract: use each group from one thread only, because the n-th
 /// collective of a rank in a group meets the n-th collective of the others. A

@@ -13,7 +13,7 @@
 #include "ddp/job/join.h"
 #include "ddp/reduce/options.h"
 #include "ddp/reduce/reducer.h"
-#include "ddp/tensors/parameter_groups.h"
+#include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
 
@@ -146,7 +146,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
       const std::shared_ptr<Exchange>& exchange) const;
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;
-  void check_frozen() const;
+  void check_parameters() const;
 
   DistributedDataParallelOptions options_;
   c10::intrusive_ptr<c10d::Backend> group_;

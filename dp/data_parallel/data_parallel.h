@@ -347,35 +347,4 @@ template <typename M>
 DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
 /// @endcond
 
-/// Runs a single forward of a module on several devices. The replicas exist
-/// only during the call. In a loop `DataParallel` is faster, because it keeps
-/// its replicas.
-///
-/// Has the parameters of torch::nn::parallel::data_parallel. Differences: runs
-/// on any devices, calls the module directly if there is no GPU, expects the
-/// module on the first device instead of copying the module there, keeps
-/// changes to the module's buffers (batch norm), and supports double backward.
-///
-/// @throws c10::Error as `DataParallel`.
-///
-/// Example:
-/// @code
-///   auto scores = dp::data_parallel(net, images);  // all GPUs
-/// @endcode
-template <typename ModuleType>
-torch::Tensor data_parallel(
-    ModuleType module,
-    torch::Tensor input,
-    std::optional<std::vector<torch::Device>> devices = std::nullopt,
-    std::optional<torch::Device> output_device = std::nullopt,
-    int64_t dim = 0) {
-  DataParallel model(
-      std::move(module),
-      DataParallelOptions()
-          .devices(devices.value_or(std::vector<torch::Device>()))
-          .output_device(output_device)
-          .dim(dim));
-  return model->forward(std::move(input));
-}
-
 }  // namespace dp

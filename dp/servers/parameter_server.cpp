@@ -3,11 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -51,39 +50,33 @@ class SavedServer {
   SavedServer(torch::nn::Module& module,
               torch::optim::Optimizer& optimizer,
               const ParameterServerOptions& options)
-      : path_(options.checkpoint() + "." + std::to_string(ddp::rank())),
-        folder_(path_, ddp::CheckpointFolderOptions().keep_last(2)),
+      : folder_(folder_of(options),
+                ddp::CheckpointFolderOptions().keep_last(2)),
         // Not owned: `serve` got a reference, and the pointer ends before it.
         checkpoint_(std::shared_ptr<torch::nn::Module>(std::shared_ptr<void>(),
                                                        &module)) {
-    checkpoint_.optimizer(optimizer).process_group(
-        c10::make_intrusive<ThisRank>());
+    checkpoint_.add("optimizer", optimizer)
+        .process_group(c10::make_intrusive<ThisRank>());
     TORCH_CHECK(options.checkpoint_every() == 0 || options.resume() ||
-                    ::access(path_.c_str(), F_OK) != 0,
+                    ::access(folder_of(options).c_str(), F_OK) != 0,
                 "Expected no checkpoints of another training, but there is ",
-                path_,
+                folder_of(options),
                 "; resume(true) continues that training, or remove it");
   }
 
   void save(int64_t updates) { folder_.save(checkpoint_.step(updates)); }
 
-  /// Loads the newest checkpoint. Returns its number of updates, or -1.
-  int64_t load() { return folder_.load(checkpoint_) ? checkpoint_.step() : -1; }
-
-  /// Loads the checkpoint before the newest one, which another server has not
-  /// written, and removes the newest one.
-  int64_t load_previous() {
-    std::array<char, 32> name{};  // see ddp::CheckpointFolder
-    std::snprintf(name.data(),
-                  name.size(),
-                  "/step-%09lld.pt",
-                  static_cast<long long>(checkpoint_.step()));
-    ::unlink((path_ + name.data()).c_str());
-    return load();
+  /// Loads the newest checkpoint after at most `most` updates. Returns its
+  /// number of updates, or -1.
+  int64_t load(int64_t most = std::numeric_limits<int64_t>::max()) {
+    return folder_.load(checkpoint_, most) ? checkpoint_.step() : -1;
   }
 
  private:
-  std::string path_;
+  static std::string folder_of(const ParameterServerOptions& options) {
+    return options.checkpoint() + "." + std::to_string(ddp::rank());
+  }
+
   ddp::CheckpointFolder folder_;
   ddp::Checkpoint checkpoint_;
 };
@@ -210,7 +203,7 @@ void Server::resume() {
   all.resize(session_.servers());  // without the workers
   const int64_t least = *std::min_element(all.begin(), all.end());
   if (is_synchronous_ && least >= 0 && own > least) {
-    own = saved_->load_previous();
+    own = saved_->load(least);
   }
   const bool fits = is_synchronous_ ? own == least : (own < 0) == (least < 0);
   TORCH_CHECK(fits,

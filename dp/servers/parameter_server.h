@@ -97,14 +97,14 @@ struct ParameterServerOptions {
   /// It is an error if PATH.N exists, unless `resume` is set.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
   /// Resumes from the newest checkpoint, or starts from the beginning if there
-  /// is none. Synchronous servers resume from the newest update that all of
-  /// them have saved. Every rank gets a c10::Error if only some servers have
-  /// checkpoints, or if the checkpoint of a server cannot be read or does not
-  /// fit: use the same parameters, number of servers and class of optimizer.
-  /// The mode and the number of workers may change. The optimizer's options,
-  /// such as the learning rate, become those of the file. Updates are counted
-  /// from its number, so after its first pull a worker's `version()` is the
-  /// number of updates of the whole training.
+  /// is none; needs `checkpoint`. Synchronous servers resume from the newest
+  /// update that all of them have saved. Every rank gets a c10::Error if only
+  /// some servers have checkpoints, or if the checkpoint of a server cannot be
+  /// read or does not fit: use the same parameters, number of servers and class
+  /// of optimizer. The mode and the number of workers may change. The
+  /// optimizer's options, such as the learning rate, become those of the file.
+  /// Updates are counted from its number, so after its first pull a worker's
+  /// `version()` is the number of updates of the whole training.
   TORCH_ARG(bool, resume) = false;
 };
 

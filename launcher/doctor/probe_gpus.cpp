@@ -8,7 +8,7 @@
 
 #include "ddp/base/text/number.h"
 #include "launcher/base/text_file.h"
-#include "launcher/machine/run_and_capture.h"
+#include "launcher/machine/command.h"
 
 namespace launcher {
 namespace {
@@ -22,10 +22,10 @@ constexpr int kNotFound = 127;
 CommandEnd ask_nvidia_smi(std::vector<std::string> arguments,
                           const Environment& environment) {
   arguments.insert(arguments.begin(), "nvidia-smi");
-  return run_and_capture({.argv = found_in_path(std::move(arguments)),
-                          .environment = environment,
-                          .limit = kLimit,
-                          .with_stderr = true});
+  return run_command({.argv = std::move(arguments),
+                      .environment = environment,
+                      .limit = kLimit,
+                      .errors = CommandSpec::Errors::to_output});
 }
 
 std::string_view trimmed(std::string_view text) {

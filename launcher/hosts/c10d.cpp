@@ -8,11 +8,11 @@
 #include "launcher/hosts/coordinator_listener.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
-#include "launcher/hosts/member/endpoint_name.h"
 #include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/net/address.h"
 #include "launcher/net/endpoint.h"
 #include "launcher/net/line_server.h"
+#include "launcher/net/name_lookup.h"
 #include "launcher/net/port.h"
 
 namespace launcher {
@@ -43,12 +43,9 @@ class C10dRendezvous : public Rendezvous {
         host_(std::move(host)),
         timer_("rendezvous of host " + host_),
         handler_(std::move(handler)),
-        name_(loop,
-              {.host = endpoint_.endpoint.host,
-               .option = endpoint_.host_option,
-               .timeouts = config_.timeouts,
-               .ask = std::move(ask)},
-              endpoint_.endpoint.port),
+        name_(endpoint_.endpoint,
+              config_.timeouts.between_lookups,
+              std::move(ask)),
         reserved_port_(store_port.value_or(0)) {}
   ~C10dRendezvous() override { loop_.disarm_timer(timer_); }
 
@@ -57,7 +54,6 @@ class C10dRendezvous : public Rendezvous {
     perform(client_->report(outcome, now()));
   }
   void leave() override {
-    name_.stop();
     if (client_) {
       perform(client_->leave());
     }
@@ -68,12 +64,10 @@ class C10dRendezvous : public Rendezvous {
   }
 
  private:
-  void start(const std::vector<SocketAddress>& addresses,
-             const HostOffer& offer,
-             std::chrono::milliseconds waited);
+  void start(const HostOffer& offer);
   void start_coordinator(std::vector<Fd> listeners);
   bool read_message(LineServer::Id id, const std::string& line);
-  void use_fresh_addresses();
+  std::string find_coordinator();
 
   /// Runs `action`. If it throws a LaunchError, leaves, answers RendezvousLost
   /// and returns false.
@@ -97,7 +91,7 @@ class C10dRendezvous : public Rendezvous {
   std::string host_;
   std::string timer_;  // of this host: a test has two hosts on one loop
   Handler handler_;
-  EndpointName name_;
+  NameLookup name_;
   StorePort reserved_port_;
   int store_port_ = 0;
 
@@ -116,29 +110,18 @@ void C10dRendezvous::join(const HostOffer& offer) {
         given_store_port_ && config_.wanted_rank != 0;
     store_port_ =
         is_store_elsewhere ? *given_store_port_ : reserved_port_.reserve();
-    if (client_) {
-      perform(client_->join(store_port_, now()));
-      return;
+    if (!client_) {
+      start(offer);
     }
-    name_.look_up(handler_, [this, offer](const auto& found, auto waited) {
-      answer_errors([&] { start(found, offer, waited); });
-    });
+    perform(client_->join(store_port_, now()));
   });
 }
 
-/// @param waited  time that the name lookup took, which counts for the join
-void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
-                           const HostOffer& offer,
-                           std::chrono::milliseconds waited) {
+void C10dRendezvous::start(const HostOffer& offer) {
   const Hello hello = hello_of(config_, host_, offer);
-  std::vector<Fd> listeners = listen_as_coordinator(endpoint_, addresses);
   own_id_ = hello.id;
-  if (!listeners.empty()) {
-    start_coordinator(std::move(listeners));
-  }
   connection_.emplace(
       loop_,
-      addresses,
       CoordinatorConnection::Handlers{
           .on_open = performing([this](const std::string& address) {
             return client_->on_connected(address, now());
@@ -150,15 +133,12 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
               [this](RendezvousClient::Loss loss, const std::string& how) {
                 return client_->on_closed(loss, now(), how);
               })});
-  RendezvousTimeouts timeouts = config_.timeouts;
-  timeouts.join -= waited;
   client_.emplace(
       RendezvousClient::Options{.hello = hello,
                                 .endpoint = text_of(endpoint_.endpoint),
                                 .option = endpoint_.host_option,
                                 .local_address = config_.local_address,
-                                .timeouts = timeouts});
-  perform(client_->join(store_port_, now()));
+                                .timeouts = config_.timeouts});
 }
 
 void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
@@ -193,12 +173,9 @@ void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
 
 /// Whether the line is a message.
 bool C10dRendezvous::read_message(LineServer::Id id, const std::string& line) {
-  auto message = decode(line);
+  const auto message = decode(line);
   if (!message) {
     return false;
-  }
-  if (auto* hello = std::get_if<Hello>(&*message)) {
-    hello->seen_address = server_->address_there(id);
   }
   perform(coordinator_->on_message(id, *message, now()));
   return true;
@@ -247,25 +224,32 @@ void C10dRendezvous::perform(const Coordinator::Actions& actions) {
   set_timer();
 }
 
-/// The endpoint's name may have moved to another host, or to this host.
-void C10dRendezvous::use_fresh_addresses() {
-  const std::vector<SocketAddress> fresh = name_.fresh_addresses();
-  if (fresh.empty() || connection_->is_found()) {
-    return;
+/// Listens as the coordinator if the endpoint is this host's, else passes the
+/// endpoint's addresses to the connection. Returns the reason if it has none.
+std::string C10dRendezvous::find_coordinator() {
+  const std::optional<Resolved>& found = name_.poll(now());
+  if (!found || found->addresses.empty()) {
+    return name_.problem();
   }
-  std::vector<Fd> listeners = listen_as_coordinator(endpoint_, fresh);
+  std::vector<Fd> listeners =
+      listen_as_coordinator(endpoint_, found->addresses);
   if (listeners.empty()) {
-    connection_->use(fresh);
+    connection_->use(found->addresses);
   } else {
     start_coordinator(std::move(listeners));
   }
+  return "";
 }
 
 void C10dRendezvous::connect() {
-  if (!server_ && !answer_errors([this] { use_fresh_addresses(); })) {
+  std::string problem;
+  if (!server_ && !connection_->is_found() &&
+      !answer_errors([&] { problem = find_coordinator(); })) {
     return;
   }
-  if (server_) {
+  if (!problem.empty()) {
+    perform(client_->on_closed(RendezvousClient::Loss::cut, now(), problem));
+  } else if (server_) {
     connection_->connect_to(*server_, endpoint_.endpoint.host);
   } else {
     connection_->connect();

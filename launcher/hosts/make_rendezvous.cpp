@@ -10,8 +10,8 @@ std::unique_ptr<Rendezvous> make_rendezvous(EventLoop& loop,
                                             const Rendezvous::Handler& handler,
                                             const NameService& ask) {
   return std::visit(Overloaded{[&](const UncoordinatedConfig& known) {
-                                 return make_uncoordinated_rendezvous(
-                                     known, handler, &loop, ask);
+                                 return make_uncoordinated_rendezvous(known,
+                                                                      handler);
                                },
                                [&](const StaticConfig& known) {
                                  return make_c10d_rendezvous(loop,

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/net/name_answer.h"
+#include "launcher/net/name_lookup.h"
 #include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
@@ -29,14 +29,8 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 ///
 /// With port 0, every world of a single host gets another free port, so that no
 /// process of an earlier world can connect.
-///
-/// @param loop with one, the name of rank 0's host is looked up before the
-///   first world, until it has an address; see NameLookup
 std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
-    const UncoordinatedConfig& config,
-    Rendezvous::Handler handler,
-    EventLoop* loop = nullptr,
-    NameService ask = ask_name_service);
+    const UncoordinatedConfig& config, Rendezvous::Handler handler);
 
 /// Hosts that exchange messages with a Coordinator. It runs in a ddprun on the
 /// endpoint's host: the first one there that finds the port free. Every host
@@ -50,7 +44,7 @@ std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
 ///
 /// @param store_port  port of rank 0's store from the options; nothing: a free
 ///   port for every world
-/// @param ask is called in a process of its own
+/// @param ask is called on a thread; see NameLookup
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
     const CoordinatedConfig& config,

@@ -24,9 +24,8 @@ void ConsoleStatus::write_report(const Report& report) {
   context_.files.add(report);
 }
 
-void ConsoleStatus::write_events(const std::string& lines) {
-  context_.consoles.err().write(lines);
-  context_.consoles.flush();
+void ConsoleStatus::write_state(const JobState& state) {
+  context_.files.update(state);
 }
 
 void ConsoleStatus::drain() {

@@ -34,7 +34,7 @@ class ConsoleStatus : public Status {
   void info(const std::string& text) override;
   void warn(const std::string& text) override;
   void write_report(const Report& report) override;
-  void write_events(const std::string& lines) override;
+  void write_state(const JobState& state) override;
   void drain() override;
 
  private:

@@ -1,7 +1,5 @@
 #include "launcher/job/job_events.h"
 
-#include <unistd.h>
-
 #include <csignal>
 #include <string>
 #include <utility>
@@ -27,7 +25,6 @@ std::string name_of(Timer timer) {
 
 JobEvents::~JobEvents() {
   loop_.unwatch(signal_watch_);
-  loop_.unwatch(kill_watch_);
 }
 
 void JobEvents::post(const Event& event) {
@@ -39,10 +36,10 @@ void JobEvents::watch(const SignalScope& signals,
   signal_watch_ = loop_.watch(
       signals.fd(), EPOLLIN, [this, &signals, on_child = std::move(on_child)] {
         bool has_child_ended = false;
-        signals.read([&](int number, pid_t sender) {
+        signals.read([&](int number) {
           if (number == SIGCHLD) {
             has_child_ended = true;
-          } else if (!is_copy(number, sender == ::getppid())) {
+          } else {
             post(SignalReceived{number});
           }
         });
@@ -52,33 +49,18 @@ void JobEvents::watch(const SignalScope& signals,
       });
 }
 
-/// Returns whether a signal is a duplicate: a signal to all processes of a
-/// cgroup reaches this process directly and, forwarded, from the guardian.
-bool JobEvents::is_copy(int number, bool is_handed_on) {
-  constexpr std::chrono::seconds kOfOneSender{3};
-  const auto [last, is_first] = signals_.try_emplace(number);
-  if (!is_first && last->second.is_handed_on != is_handed_on &&
-      now() - last->second.at < kOfOneSender) {
-    signals_.erase(last);
-    return true;
-  }
-  last->second = {is_handed_on, now()};
-  return false;
-}
-
-void JobEvents::watch_for_kill(const Fd& others_end) {
-  kill_watch_ = loop_.watch(others_end.get(), EPOLLIN, [this] {
-    loop_.unwatch(std::exchange(kill_watch_, 0));
-    post(SignalReceived{SIGKILL});
-  });
-}
-
 Event JobEvents::next() {
+  // The caller has stopped the workers by now.
+  if (std::exchange(has_to_stop_, false)) {
+    stop_as_by_keyboard();
+  }
   while (events_.empty()) {
     loop_.run_once();
   }
   Event event = std::move(events_.front());
   events_.pop_front();
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  has_to_stop_ = signal != nullptr && signal->number == SIGTSTP;
   return event;
 }
 

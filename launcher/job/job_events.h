@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <functional>
-#include <map>
 
 #include "launcher/base/event_loop.h"
 #include "launcher/job/supervisor.h"
@@ -24,11 +23,7 @@ class JobEvents : public EventSource {
   /// Turns signals into events. For SIGCHLD, calls `on_child` instead.
   void watch(const SignalScope& signals, std::function<void()> on_child);
 
-  /// Turns the death of the guardian into a SignalReceived with SIGKILL.
-  ///
-  /// @param others_end becomes readable when the guardian has died
-  void watch_for_kill(const Fd& others_end);
-
+  /// After a SIGTSTP that it has returned, stops this process as Ctrl-Z does.
   Event next() override;
   std::chrono::steady_clock::time_point now() const override {
     return std::chrono::steady_clock::now();
@@ -37,18 +32,10 @@ class JobEvents : public EventSource {
   void disarm(Timer timer) override;
 
  private:
-  struct LastSignal {
-    bool is_handed_on = false;  // by the guardian
-    std::chrono::steady_clock::time_point at{};
-  };
-
-  bool is_copy(int number, bool is_handed_on);
-
   EventLoop& loop_;
   EventLoop::Token signal_watch_ = 0;
-  EventLoop::Token kill_watch_ = 0;
   std::deque<Event> events_;
-  std::map<int, LastSignal> signals_;
+  bool has_to_stop_ = false;
 };
 
 }  // namespace launcher

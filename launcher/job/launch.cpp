@@ -7,11 +7,7 @@
 #include "launcher/base/error.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/job/console_status.h"
-#include "launcher/job/guardian.h"
 #include "launcher/job/job_events.h"
-#include "launcher/job/status/job_folder.h"
-#include "launcher/job/status/status_file.h"
-#include "launcher/job/status/status_json.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/caller_settings.h"
 #include "launcher/net/address.h"
@@ -42,22 +38,19 @@ struct JobResources {
   SignalScope signals;
   CallerSettings settings;
   RunDirectory directory;
-  JobFolder folder;
   JobDirectory job_directory;
   JobCgroup cgroup;
+  Watcher watcher{cgroup};
+  Strays strays;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)),
-        directory(job),
-        folder(job, directory),
-        job_directory(job) {}
+      : signals(signals_for(job)), directory(job), job_directory(job) {}
 };
 
-/// Runs the job in the supervisor: creates the event loop and all objects that
-/// use it.
-int supervise(const Job& job,
-              const JobResources& resources,
-              const Fd& guardians_end) {
+}  // namespace
+
+int launch(const Job& job) {
+  JobResources resources(job);
   EventLoop loop;
   DroppedOutput losses;
   LogWriter logs(loop, losses);
@@ -78,18 +71,20 @@ int supervise(const Job& job,
                          .environment = job.environment,
                          .settings = resources.settings,
                          .cpu_count = job.cpu_count,
+                         .watcher = resources.watcher,
+                         .strays = resources.strays,
                          .post = [&post](const WorkersEvent& event) {
                            std::visit(post, event);
                          }});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
-  events.watch_for_kill(guardians_end);
   const std::string* own_file =
       find_variable(job.environment, ddp::env::kErrorFile);
   ReportFiles files({.error = own_file != nullptr ? *own_file : "",
                      .json = job.options.report_json},
                     {.run_id = job.run_id,
                      .host = job.host_name,
-                     .program = job.program.argv},
+                     .program = job.program.argv,
+                     .max_restarts = job.options.max_restarts},
                     [&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
@@ -120,9 +115,6 @@ int supervise(const Job& job,
                          .rendezvous = *rendezvous,
                          .workers = workers,
                          .status = status});
-  const StatusFile status_file(loop, resources.folder.path(), [&supervisor] {
-    return status_json(supervisor.status());
-  });
   const int code = supervisor.run();
   while (!rendezvous->is_over()) {
     loop.run_once();
@@ -130,19 +122,6 @@ int supervise(const Job& job,
   // A second stop signal ends ddprun before all output is written.
   const bool has_lost = !losses.empty() || !logs.is_drained();
   return code == 0 && has_lost ? kExitFailure : code;
-}
-
-}  // namespace
-
-int launch(const Job& job) {
-  const JobResources resources(job);
-  return run_guarded(resources.signals,
-                     resources.cgroup,
-                     job.options.signals,
-                     job.options.grace_period,
-                     [&](const Fd& guardians_end) {
-                       return supervise(job, resources, guardians_end);
-                     });
 }
 
 std::string dry_run(const Job& job) {

@@ -4,8 +4,8 @@
 
 namespace launcher {
 
-/// Runs a job to its end and manages its port, folders and cgroup. Forks, and
-/// returns in both processes (see run_guarded()).
+/// Runs a job to its end and manages its port, folders and cgroup. To be called
+/// before this process has a second thread: forks the Watcher.
 ///
 /// @returns the exit code of ddprun
 /// @throws LaunchError if the job cannot be started

@@ -30,11 +30,24 @@ ReportFiles::ReportFiles(Places places, JobFacts facts, Teller warn)
   }
 }
 
-int ReportFiles::write_json(std::optional<int> exit_code) const {
-  return places_.json.empty()
-             ? 0
-             : ddp::detail::write_error_file(
-                   places_.json, job_json(facts_, attempts_, exit_code));
+int ReportFiles::write_json(std::optional<int> exit_code) {
+  if (places_.json.empty()) {
+    return 0;
+  }
+  std::string text = job_json(facts_, state_, attempts_, exit_code);
+  if (text == written_) {
+    return 0;
+  }
+  const int error = ddp::detail::write_error_file(places_.json, text);
+  written_ = error == 0 ? std::move(text) : "";
+  return error;
+}
+
+void ReportFiles::update(JobState state) {
+  if (!has_finished_) {
+    state_ = std::move(state);
+    write_json(std::nullopt);  // finish() reports write errors
+  }
 }
 
 void ReportFiles::add(const Report& report) {
@@ -47,6 +60,9 @@ void ReportFiles::add(const Report& report) {
 }
 
 void ReportFiles::finish() {
+  has_finished_ = true;
+  state_.phase = Policy::Phase::done;
+  state_.workers.clear();  // the attempt has them
   if (const int error = write_json(last_.exit_code)) {
     warn_(cannot_write(places_.json, error));
   }

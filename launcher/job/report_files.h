@@ -10,7 +10,7 @@
 
 namespace launcher {
 
-/// Writes a job's reports to files, in addition to the console.
+/// Writes a job's state and its reports to files.
 class ReportFiles {
  public:
   struct Places {
@@ -26,6 +26,9 @@ class ReportFiles {
   /// @throws LaunchError if the JSON cannot be written
   ReportFiles(Places places, JobFacts facts, Teller warn);
 
+  /// Replaces the state of the job in the JSON, until finish().
+  void update(JobState state);
+
   /// Adds the report of a finished attempt to the JSON. With very many
   /// attempts, keeps the first and the last ones.
   void add(const Report& report);
@@ -35,12 +38,15 @@ class ReportFiles {
   void finish();
 
  private:
-  int write_json(std::optional<int> exit_code) const;
+  int write_json(std::optional<int> exit_code);
 
   Places places_;
   JobFacts facts_;
   Teller warn_;
+  JobState state_;
   std::vector<std::string> attempts_;
+  std::string written_;  // the JSON in the file
+  bool has_finished_ = false;
   Report last_;
 };
 

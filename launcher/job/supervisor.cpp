@@ -11,7 +11,6 @@
 
 #include "launcher/base/count_text.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/job/event_log.h"
 #include "launcher/job/report/hang_text.h"
 #include "launcher/workers/output/run_directory.h"
 
@@ -37,23 +36,13 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return std::string(text.begin(), end) + " s";
 }
 
-/// Returns the time until the last worker's exit.
-std::chrono::milliseconds time_of(const WorkersResult& workers) {
-  std::chrono::milliseconds time{0};
-  for (const WorkerExit& exit : workers.exits) {
-    time = std::max(time, exit.after);
-  }
-  return time;
-}
-
 }  // namespace
 
 Supervisor::Supervisor(const Job& job, Folders folders, const Seams& seams)
     : job_(job),
       folders_(std::move(folders)),
       seams_(seams),
-      policy_(policy_options(job)),
-      started_(seams.events.now()) {}
+      policy_(policy_options(job)) {}
 
 int Supervisor::run() {
   perform(policy_.begin());
@@ -63,18 +52,12 @@ int Supervisor::run() {
   return exit_code_;
 }
 
-JobStatus Supervisor::status() const {
-  return job_status(
-      {.job = job_,
-       .phase = policy_.phase(),
-       .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(
-           seams_.events.now() - started_),
-       .attempts = attempts_,
-       .world = world_,
-       .logs = logs_,
-       .workers = seams_.workers.states(),
-       .pid = ::getppid(),
-       .supervisor = ::getpid()});
+JobState Supervisor::state() const {
+  return {.phase = policy_.phase(),
+          .attempts = attempts_,
+          .world = world_,
+          .logs = logs_,
+          .workers = seams_.workers.states()};
 }
 
 void Supervisor::handle(const Event& event) {
@@ -84,6 +67,9 @@ void Supervisor::handle(const Event& event) {
   perform(actions);
   if (const auto* exit = std::get_if<WorkerExited>(&event)) {
     seams_.workers.release(exit->local_rank);
+  }
+  if (!job_.options.report_json.empty()) {
+    seams_.status.write_state(state());
   }
 }
 
@@ -171,9 +157,6 @@ void Supervisor::perform(const StartWorkers& action) {
   logs_ = keeps_files(job_) ? directory : "";
   seams_.workers.start(
       make_plan(job_, {world_, directory, folders_.job, keeps_files(job_)}));
-  if (job_.options.logs_events) {
-    seams_.status.write_events(events_of_start(job_, world_));
-  }
 }
 
 void Supervisor::perform(const PassOn& action) {
@@ -244,11 +227,6 @@ void Supervisor::perform(const WriteReport& action) {
   const Report report = make_report(result);
   seams_.status.write_report(report);
   exit_code_ = report.exit_code;
-  run_time_ += time_of(result.workers);
-  if (job_.options.logs_events && policy_.phase() == Policy::Phase::draining) {
-    seams_.status.write_events(
-        events_of_end(job_, world_, result, report, run_time_));
-  }
 }
 
 void Supervisor::perform(const DrainOutput&) {

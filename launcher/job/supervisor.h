@@ -5,8 +5,7 @@
 
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/job/policy/policy.h"
-#include "launcher/job/report/report.h"
-#include "launcher/job/status/job_status.h"
+#include "launcher/job/report/report_json.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/worker_runner.h"
 
@@ -41,8 +40,8 @@ class Status {
   virtual void warn(const std::string& text) = 0;
   /// Writes the report of a finished attempt.
   virtual void write_report(const Report& report) = 0;
-  /// Writes events as JSON: whole lines.
-  virtual void write_events(const std::string& lines) = 0;
+  /// Keeps the state of the job in --report-json.
+  virtual void write_state(const JobState& state) = 0;
 
   /// Writes the remaining output of a finished job and then requests an
   /// OutputDrained event.
@@ -73,14 +72,11 @@ class Supervisor {
 
   Policy::Phase phase() const { return policy_.phase(); }
 
-  /// Returns the current status, for `ddprun --status`. To be called between
-  /// events.
-  JobStatus status() const;
-
  private:
   void handle(const Event& event);
   void perform(const Actions& actions);
   void narrate(const Event& event, Policy::Phase before);
+  JobState state() const;
 
   void perform(const Join& action);
   void perform(const Leave& action);
@@ -104,9 +100,7 @@ class Supervisor {
   Policy policy_;
   World world_;  // of the last attempt
   int attempts_ = 0;
-  std::chrono::steady_clock::time_point started_;
   std::string logs_;  // folder of the kept log files, if any
-  std::chrono::milliseconds run_time_{0};
   int exit_code_ = 0;
 };
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 namespace launcher {
 namespace {
@@ -73,6 +75,17 @@ void JobCgroup::kill() const {
         ::open((path_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
     [[maybe_unused]] const ssize_t written =
         file ? ::write(file.get(), "1", 1) : 0;
+  }
+}
+
+void JobCgroup::kill_and_remove() const {
+  constexpr int kMostChecks = 500;
+  kill();
+  for (int check = 0; check < kMostChecks && !path_.empty() &&
+                      ::access(path_.c_str(), F_OK) == 0;
+       ++check) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    remove_cgroup(path_);
   }
 }
 

@@ -37,6 +37,10 @@ class JobCgroup {
   /// Sends SIGKILL to every process in the cgroup and its children.
   void kill() const;
 
+  /// As kill(), then waits up to five seconds for the end of the processes and
+  /// removes the cgroup.
+  void kill_and_remove() const;
+
  private:
   std::string path_;  // empty: no cgroup
 };

@@ -10,7 +10,8 @@
 #include <cstring>
 
 #include "ddp/base/child_process.h"
-#include "launcher/machine/descendants.h"
+#include "launcher/machine/strays.h"
+#include "launcher/machine/watcher.h"
 
 namespace launcher {
 namespace {
@@ -37,6 +38,9 @@ bool is_binary(const char* path) {
 [[noreturn]] void run_child(const ProcessSpec& spec) {
   const Execution& execution = *spec.execution;
   ::setsid();
+  if (spec.watcher_fd >= 0) {
+    add_own_group(spec.watcher_fd);  // SIGPIPE is still ignored
+  }
   if (spec.settings != nullptr) {
     spec.settings->restore();
   }
@@ -101,14 +105,22 @@ void Process::reap() {
   is_reaped_ = true;
 }
 
-void Process::signal_group(int number) const {
+bool Process::has_group() const {
   siginfo_t info{};
-  const bool is_ours =
-      !is_reaped_ || ::waitid(P_PGID,
-                              static_cast<id_t>(pid_),
-                              &info,
-                              WEXITED | WNOHANG | WNOWAIT) == 0;
-  if (is_ours && ::kill(-pid_, number) != 0 && !is_reaped_) {
+  return !is_reaped_ || ::waitid(P_PGID,
+                                 static_cast<id_t>(pid_),
+                                 &info,
+                                 WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+void Process::signal(int number) const {
+  if (!is_reaped_) {
+    ::kill(pid_, number);
+  }
+}
+
+void Process::signal_group(int number) const {
+  if (has_group() && ::kill(-pid_, number) != 0 && !is_reaped_) {
     ::kill(pid_, number);  // the child has not called setsid() yet
   }
 }

@@ -20,8 +20,9 @@ struct ProcessSpec {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int error_fd = -1;   ///< close-on-exec; receives an ExecFailure
-  int cgroup_fd = -1;  ///< folder of its cgroup; -1: ddprun's cgroup
+  int error_fd = -1;    ///< close-on-exec; receives an ExecFailure
+  int cgroup_fd = -1;   ///< folder of its cgroup; -1: ddprun's cgroup
+  int watcher_fd = -1;  ///< see Watcher; -1: none
 };
 
 /// Message in the error pipe if a program could not be started.
@@ -58,6 +59,12 @@ class Process {
   /// Frees the pid of the process. Blocks until the process has ended.
   void reap();
   bool is_reaped() const { return is_reaped_; }
+
+  /// Returns whether a process of its group is there, ended or not.
+  bool has_group() const;
+
+  /// Signals the process alone, unless it is reaped.
+  void signal(int number) const;
 
   /// Signals the process and its group, or the rest of the group. Never signals
   /// an unrelated process: the group's id cannot be reused while one of our

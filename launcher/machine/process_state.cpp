@@ -33,6 +33,11 @@ bool names_signal(const std::string& status,
   return ((signals >> (number - 1)) & 1) != 0;
 }
 
+bool catches_signal(pid_t pid, int number) {
+  return names_signal(
+      read_text("/proc/" + std::to_string(pid) + "/status"), "SigCgt:", number);
+}
+
 pid_t reporter_of(pid_t worker, pid_t named) {
   return named > 0 && ::getsid(named) == worker ? named : worker;
 }

@@ -22,6 +22,10 @@ bool names_signal(const std::string& status,
                   const std::string& mask,
                   int number);
 
+/// Returns whether the process catches a signal; false if /proc does not show
+/// the process.
+bool catches_signal(pid_t pid, int number);
+
 /// Returns the process that reports for a worker: `named` if it is in the
 /// worker's session, otherwise the worker itself.
 pid_t reporter_of(pid_t worker, pid_t named);

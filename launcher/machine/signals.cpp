@@ -1,6 +1,7 @@
 #include "launcher/machine/signals.h"
 
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 namespace launcher {
 namespace {
@@ -28,16 +29,15 @@ SignalScope::SignalScope(const std::vector<int>& signals) {
 }
 
 SignalScope::~SignalScope() {
-  read([](int, pid_t) {});  // else a signal of the last moment kills
+  read([](int) {});  // else a signal of the last moment kills
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
-void SignalScope::read(
-    const std::function<void(int number, pid_t sender)>& handle) const {
+void SignalScope::read(const std::function<void(int number)>& handle) const {
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof(info)) ==
          static_cast<ssize_t>(sizeof(info))) {
-    handle(static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid));
+    handle(static_cast<int>(info.ssi_signo));
   }
 }
 
@@ -59,6 +59,7 @@ void stop_as_by_keyboard() {
   ::raise(SIGTSTP);
   ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
   ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+  ::kill(::getpid(), SIGCONT);  // one signal with the SIGCONT of a shell
 }
 
 }  // namespace launcher

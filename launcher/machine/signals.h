@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <csignal>
 #include <functional>
 #include <vector>
@@ -23,13 +21,11 @@ class SignalScope {
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
 
-  /// Descriptor that is readable when a signal is pending. A child inherits the
-  /// descriptor and reads its own signals from it.
+  /// Descriptor that is readable when a signal is pending.
   int fd() const { return fd_.get(); }
 
-  /// Calls `handle` for each pending signal, with the process that sent it (0:
-  /// the kernel).
-  void read(const std::function<void(int number, pid_t sender)>& handle) const;
+  /// Calls `handle` for each pending signal.
+  void read(const std::function<void(int number)>& handle) const;
 
  private:
   sigset_t old_mask_{};
@@ -42,7 +38,7 @@ class SignalScope {
 std::vector<int> signals_of_programs();
 
 /// Stops this process as Ctrl-Z does. Returns when it is continued; immediately
-/// if there is no shell that could continue it.
+/// if there is no shell that could continue it. A SIGCONT is pending then.
 void stop_as_by_keyboard();
 
 }  // namespace launcher

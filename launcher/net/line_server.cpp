@@ -46,13 +46,6 @@ void LineServer::send(Id id, const std::string& lines) {
   }
 }
 
-std::string LineServer::address_there(Id id) const {
-  const auto client = clients_.find(id);
-  return client == clients_.end()
-             ? ""
-             : numeric_host(other_end(client->second.connection->socket()));
-}
-
 void LineServer::close_after_flush(Id id) {
   const auto client = clients_.find(id);
   if (client != clients_.end() && !client->second.is_closing) {

@@ -61,10 +61,6 @@ class LineServer {
   /// Number of open connections.
   size_t count() const { return clients_.size(); }
 
-  /// Address of the other end of a connection, without the port; empty: the
-  /// client has gone.
-  std::string address_there(Id id) const;
-
   /// Sends the lines so far and ends the output. The other end closes, because
   /// closing here could lose lines on their way.
   void close_after_flush(Id id);

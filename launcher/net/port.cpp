@@ -1,6 +1,11 @@
 #include "launcher/net/port.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -29,12 +34,36 @@ namespace {
                         std::strerror(error) + "); give another --master-port");
 }
 
+/// Takes the name of a port in this network namespace: a reserved port does not
+/// keep another process from reserving it, too. Returns an empty descriptor if
+/// another ddprun has it.
+Fd take_name_of(int port) {
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // A name that begins with a null byte is no file.
+  const std::string name = "ddprun port " + std::to_string(port);
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (socket &&
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) !=
+          0) {
+    socket.reset();
+  }
+  return socket;
+}
+
 }  // namespace
 
 PortReservation::PortReservation(int port)
     : reserved_(ddp::detail::reserve_port(port)) {
   if (reserved_.error != 0) {
     refuse(reserved_.error, port);
+  }
+  name_ = take_name_of(reserved_.port);
+  if (!name_) {
+    refuse(errno, reserved_.port);
   }
 }
 

@@ -3,11 +3,12 @@
 #include <optional>
 
 #include "ddp/base/net/tcp.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 
-/// Reserves a TCP port for a server that another process will start. See
-/// ddp::detail::ReservedPort.
+/// Reserves a TCP port for a server that another process will start, for one
+/// ddprun at a time. See ddp::detail::ReservedPort.
 class PortReservation {
  public:
   /// @param port 0 for any free one
@@ -18,6 +19,7 @@ class PortReservation {
 
  private:
   ddp::detail::ReservedPort reserved_;
+  Fd name_;  // of the port among all ddpruns
 };
 
 /// Reserves a port of this host for rank 0's store, for one world at a time.

@@ -27,8 +27,7 @@ constexpr const char* kExamples =
     "  ddprun --nproc-per-node=2 --dry-run ./train      what would be "
     "started\n"
     "  ddprun --nproc-per-node=8 --doctor               is this machine fit "
-    "for it?\n"
-    "  ddprun --status                                  what do my jobs do?\n";
+    "for it?\n";
 
 constexpr const char* kFooter =
     "Every option may be spelt with _ for -, may be cut short while it is "

@@ -256,8 +256,11 @@ Endpoint HostOptions::master(const GivenHosts& given) const {
   if (standalone_) {
     return {"127.0.0.1", 0};
   }
-  Endpoint result{given.master_addr.value_or(one_host ? "127.0.0.1" : ""),
-                  given.master_port.value_or(0)};
+  // With one host, c10d's endpoint is no place of rank 0's store, as in
+  // torchrun: several jobs may name the same endpoint.
+  const GivenHosts& named = one_host && backend_ == "c10d" ? said_ : given;
+  Endpoint result{named.master_addr.value_or(one_host ? "127.0.0.1" : ""),
+                  named.master_port.value_or(0)};
   if (result.host.empty()) {
     throw UsageError(
         "--master-addr: expected the name of the host with --node-rank 0, but "

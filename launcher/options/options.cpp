@@ -155,9 +155,8 @@ std::string manual() {
   return man_page(option_table());
 }
 
-std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
-parse_options(std::vector<std::string> arguments,
-              const Environment& environment) {
+std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
+    std::vector<std::string> arguments, const Environment& environment) {
   BoundLine bound;
   auto& [options, hosts, program, question, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
@@ -166,9 +165,6 @@ parse_options(std::vector<std::string> arguments,
   }
   question.check();
   auto rest = std::get<std::vector<std::string>>(std::move(parsed));
-  if (question.is_status) {
-    return question.status_of(std::move(rest), line);
-  }
   if (!question.is_doctor || !rest.empty()) {
     options.program = program_of(std::move(rest), line);
   }

@@ -11,7 +11,6 @@
 #include "launcher/options/command_line.h"
 #include "launcher/options/preemption.h"
 #include "launcher/options/rendezvous_config.h"
-#include "launcher/options/status_options.h"
 #include "launcher/options/values.h"
 
 namespace launcher {
@@ -52,7 +51,6 @@ struct LaunchOptions {
   std::vector<int> signals;
   bool virtual_local_rank = false;  ///< each worker sees one GPU, as number 0
   ProgramKind program_kind = ProgramKind::by_name;
-  bool logs_events = false;  ///< --event-log-handler=console
   bool dry_run = false;
   std::vector<std::string> program;   ///< its name and its arguments
   std::vector<std::string> warnings;  ///< about options without effect
@@ -77,9 +75,8 @@ struct DoctorOptions {
 ///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"},
 ///   {}); std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
 /// @endcode
-std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
-parse_options(std::vector<std::string> arguments,
-              const Environment& environment);
+std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
+    std::vector<std::string> arguments, const Environment& environment);
 
 /// All options, in the order of --help.
 std::vector<OptionGroup> option_table();

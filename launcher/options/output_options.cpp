@@ -60,18 +60,16 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              into(options.err_filters, parse_texts));
   line.value("report-json",
              "FILE",
-             "Writes how each attempt and each worker ended to FILE, for "
-             "programs; it is there from the start and replaced as a whole",
+             "Keeps what the job does and how its attempts and workers ended "
+             "in FILE, for programs; replaced as a whole",
              into(options.report_json, as_text));
   const std::vector<std::string> handlers{
       "null", "console", "dynamic_rendezvous"};
-  line.value("event-log-handler",
-             one_of(handlers),
-             "console: torchrun's events on stderr, each a line of JSON; null: "
-             "none [null]",
-             [&options, handlers](const std::string& text) {
-               options.logs_events = parse_choice(text, handlers) == "console";
-             });
+  line.value(
+      "event-log-handler",
+      one_of(handlers),
+      "Accepted and ignored: --report-json tells more",
+      [handlers](const std::string& text) { parse_choice(text, handlers); });
 }
 
 void check_output(const LaunchOptions& options) {

@@ -13,14 +13,17 @@
 #include "ddp/base/job_files/error_file.h"
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/machine/descendants.h"
 #include "launcher/machine/exec_failure.h"
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
+#include "launcher/workers/progress/stacks.h"
 
 namespace launcher {
 namespace {
+
+constexpr const char* kFailedStartTimer = "failed start";
+constexpr std::chrono::seconds kTimeToDie{5};
 
 /// Creates the attempt folder of every worker; usually all workers share one.
 void make_attempt_folders(const LaunchPlan& plan) {
@@ -74,6 +77,7 @@ std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
 
 ProcessRunner::~ProcessRunner() {
   forget();
+  kill_strays();
   remove_leftovers();
 }
 
@@ -112,11 +116,13 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
                              .filtered = filtered_,
                              .null_fd = null.get(),
                              .cgroup_fd = cgroup.get(),
-                             .error_fd = errors.write.get()};
+                             .error_fd = errors.write.get(),
+                             .watcher_fd = context_.watcher.fd()};
   if (plan.hang_timeout) {
     progress_.emplace(
         context_.loop,
         plan,
+        context_.environment,
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
@@ -167,6 +173,8 @@ void ProcessRunner::on_exec_result() {
 }
 
 void ProcessRunner::end_start() {
+  failure_.reset();  // workers that were killed for it just end
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   for (const WorkerExited& exit : std::exchange(early_exits_, {})) {
@@ -176,12 +184,36 @@ void ProcessRunner::end_start() {
 }
 
 void ProcessRunner::abandon_start(const StartFailed& failure) {
+  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  exec_errors_.reset();
+  failure_ = failure;
   for (Worker& worker : workers_) {
     worker.process.signal_group(SIGKILL);
-    worker.process.reap();
   }
+  if (!has_running()) {
+    post_failed_start();
+    return;
+  }
+  // The kernel may hold a worker in exec. Then the worker is a stray.
+  context_.loop.arm_timer(
+      kFailedStartTimer, kTimeToDie, [this] { post_failed_start(); });
+}
+
+void ProcessRunner::post_failed_start() {
+  for (Worker& worker : workers_) {
+    if (worker.has_exited) {
+      worker.process.reap();
+    }
+  }
+  const StartFailed failure = failure_.value();
   forget();
   context_.post(failure);
+}
+
+bool ProcessRunner::has_running() const {
+  return std::any_of(workers_.begin(),
+                     workers_.end(),
+                     [](const Worker& worker) { return !worker.has_exited; });
 }
 
 void ProcessRunner::on_exit(Worker& worker) {
@@ -193,6 +225,9 @@ void ProcessRunner::on_exit(Worker& worker) {
   if (progress_) {
     progress_->forget(worker.spec.local_rank);
   }
+  if (!has_running()) {
+    progress_.reset();  // its tools are no strays while it has them
+  }
   WorkerExit exit;
   exit.rank = worker.spec.rank;
   exit.local_rank = worker.spec.local_rank;
@@ -203,10 +238,13 @@ void ProcessRunner::on_exit(Worker& worker) {
       std::chrono::steady_clock::now() - started_);
   exits_.push_back(exit);
   const WorkerExited event{exit.local_rank, *status};
-  if (exec_watch_ != 0) {
-    early_exits_.push_back(event);
-  } else {
+  if (exec_watch_ == 0 && !failure_) {
     context_.post(event);
+    return;
+  }
+  early_exits_.push_back(event);
+  if (failure_ && !has_running()) {
+    post_failed_start();
   }
 }
 
@@ -218,6 +256,9 @@ int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
   for (Worker& worker : workers_) {
     if (!worker.has_exited && write_stop_file(worker.spec.stop_file, line)) {
       ++told;
+    } else if (catches_signal(worker.process.pid(), number)) {
+      // Its children, such as data loaders, may be needed to save.
+      worker.process.signal(number);
     } else {
       worker.process.signal_group(number);
     }
@@ -267,6 +308,8 @@ void ProcessRunner::kill(int local_rank, int number) {
 void ProcessRunner::kill_all() {
   signal_all(SIGKILL, Purpose::end);
   context_.cgroup.kill();
+  // A worker that SIGKILL does not end keeps ChildrenRemain from coming.
+  kill_strays();
   post_what_is_left();
 }
 
@@ -282,8 +325,12 @@ void ProcessRunner::on_child_ended() {
     if (worker.process.pidfd() < 0 && !worker.has_exited) {
       on_exit(worker);
     }
+    if (workers_.empty()) {
+      break;  // the last worker of a failed start
+    }
   }
-  reap_children([this](pid_t pid) { return has_unreleased(pid); });
+  context_.strays.reap([this](pid_t pid) { return has_owner(pid); });
+  unwatch_empty_groups();
   post_what_is_left();
 }
 
@@ -295,13 +342,22 @@ void ProcessRunner::post_what_is_left() {
   if (!is_active_ || has_worker) {
     return;
   }
-  context_.post(has_children() ? WorkersEvent(ChildrenRemain{})
-                               : WorkersEvent(AllAreGone{}));
+  context_.post(context_.strays.any() ? WorkersEvent(ChildrenRemain{})
+                                      : WorkersEvent(AllAreGone{}));
+}
+
+void ProcessRunner::unwatch_empty_groups() {
+  for (Worker& worker : workers_) {
+    if (worker.is_watched && !worker.process.has_group()) {
+      worker.is_watched = false;
+      context_.watcher.remove(worker.process.pid());
+    }
+  }
 }
 
 void ProcessRunner::terminate_strays() {
-  for (const pid_t child : own_children()) {
-    if (!has_unreleased(child) && !is_in_workers_group(child) &&
+  for (const pid_t child : context_.strays.find()) {
+    if (!has_owner(child) && !is_in_workers_group(child) &&
         asked_.insert(child).second) {
       signal_child(child, SIGCONT);
       signal_child(child, SIGTERM);
@@ -310,34 +366,26 @@ void ProcessRunner::terminate_strays() {
 }
 
 void ProcessRunner::kill_strays() {
-  for (const pid_t child : own_children()) {
-    if (!has_unreleased(child)) {
+  for (const pid_t child : context_.strays.find()) {
+    if (!has_owner(child)) {
       signal_child(child, SIGKILL);
     }
   }
 }
 
-std::vector<WorkerState> ProcessRunner::states() {
+std::vector<WorkerState> ProcessRunner::states() const {
   std::vector<WorkerState> states;
   for (const Worker& worker : workers_) {
-    if (states.size() == kMostWorkerStates) {
-      break;
+    WorkerState state{.rank = worker.spec.rank,
+                      .local_rank = worker.spec.local_rank,
+                      .pid = worker.process.pid(),
+                      .asked_by = worker.asked_by};
+    for (const WorkerExit& exit : exits_) {
+      if (exit.local_rank == state.local_rank) {
+        state.end = exit.status;
+      }
     }
-    WorkerState state;
-    state.rank = worker.spec.rank;
-    state.local_rank = worker.spec.local_rank;
-    state.pid = worker.process.pid();
-    state.asked_by = worker.asked_by;
-    const auto exit = exit_of(worker);
-    if (exit != exits_.end()) {
-      state.end = exit->status;
-    } else {
-      state.is_stopped = is_stopped(state.pid);
-    }
-    if (progress_) {
-      state.progress = progress_->progress_of(state.local_rank);
-    }
-    states.push_back(std::move(state));
+    states.push_back(state);
   }
   return states;
 }
@@ -381,6 +429,8 @@ void ProcessRunner::remove_leftovers() {
 }
 
 void ProcessRunner::forget() {
+  failure_.reset();
+  context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   early_exits_.clear();
@@ -388,6 +438,9 @@ void ProcessRunner::forget() {
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.kill_all();
+    if (worker.is_watched) {
+      context_.watcher.remove(worker.process.pid());
+    }
   }
   workers_.clear();
   exits_.clear();
@@ -420,11 +473,13 @@ bool ProcessRunner::is_in_workers_group(pid_t pid) const {
       });
 }
 
-bool ProcessRunner::has_unreleased(pid_t pid) const {
-  return std::any_of(
-      workers_.begin(), workers_.end(), [pid](const Worker& worker) {
-        return worker.process.pid() == pid && !worker.process.is_reaped();
-      });
+bool ProcessRunner::has_owner(pid_t pid) const {
+  return (progress_ && progress_->runs(pid)) ||
+         std::any_of(
+             workers_.begin(), workers_.end(), [pid](const Worker& worker) {
+               return worker.process.pid() == pid &&
+                      !worker.process.is_reaped();
+             });
 }
 
 }  // namespace launcher

@@ -8,6 +8,8 @@
 
 #include "launcher/machine/job_cgroup.h"
 #include "launcher/machine/out_of_memory.h"
+#include "launcher/machine/strays.h"
+#include "launcher/machine/watcher.h"
 #include "launcher/workers/progress/progress_watch.h"
 #include "launcher/workers/worker.h"
 #include "launcher/workers/worker_runner.h"
@@ -25,6 +27,8 @@ class ProcessRunner : public WorkerRunner {
     const Environment& environment;  ///< variables that workers inherit
     const CallerSettings& settings;  ///< caller's settings, restored in workers
     int cpu_count;                   ///< CPUs that the workers share
+    const Watcher& watcher;
+    Strays& strays;
     std::function<void(const WorkersEvent&)> post;
   };
 
@@ -43,7 +47,7 @@ class ProcessRunner : public WorkerRunner {
   void release(int local_rank) override;
   void terminate_strays() override;
   void kill_strays() override;
-  std::vector<WorkerState> states() override;
+  std::vector<WorkerState> states() const override;
   WorkersResult finish() override;
 
   /// Handles SIGCHLD. The owner calls this function for every SIGCHLD.
@@ -62,14 +66,17 @@ class ProcessRunner : public WorkerRunner {
   void start_one(PreparedWorker& prepared, const WorkerContext& shared);
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
+  void post_failed_start();
   void end_start();
   void on_exit(Worker& worker);
   void post_what_is_left();
+  void unwatch_empty_groups();
   void forget();
   void remove_leftovers();
   Worker& worker_of(int local_rank);
   std::vector<WorkerExit>::iterator exit_of(const Worker& worker);
-  bool has_unreleased(pid_t pid) const;
+  bool has_owner(pid_t pid) const;
+  bool has_running() const;
   bool is_in_workers_group(pid_t pid) const;
 
   Context context_;
@@ -94,6 +101,8 @@ class ProcessRunner : public WorkerRunner {
   Fd exec_errors_;
   EventLoop::Token exec_watch_ = 0;
   std::vector<WorkerExited> early_exits_;
+  // Set while the killed workers of a failed start end.
+  std::optional<StartFailed> failure_;
 };
 
 }  // namespace launcher

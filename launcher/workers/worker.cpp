@@ -125,7 +125,8 @@ Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
        .stdout_fd = worker.out ? worker.out.get() : STDOUT_FILENO,
        .stderr_fd = worker.err ? worker.err.get() : STDERR_FILENO,
        .error_fd = context.error_fd,
-       .cgroup_fd = context.cgroup_fd});
+       .cgroup_fd = context.cgroup_fd,
+       .watcher_fd = context.watcher_fd});
   worker.out.reset();
   worker.err.reset();
   return {

@@ -23,6 +23,7 @@ struct Worker {
   int asked_by = 0;                 ///< signal that asked it to end, or 0
   EventLoop::Token exit_watch = 0;  ///< watch of its pidfd
   bool has_exited = false;          ///< true once its exit is recorded
+  bool is_watched = true;           ///< true while the Watcher has its group
 };
 
 /// State shared by all workers of an attempt.
@@ -33,9 +34,10 @@ struct WorkerContext {
   LogWriter& logs;
   WorkerOutput& output;
   FilteredLogs& filtered;
-  int null_fd;    ///< /dev/null, open for reading
-  int cgroup_fd;  ///< cgroup of the attempt; -1: none
-  int error_fd;   ///< receives an ExecFailure if a program cannot be executed
+  int null_fd;     ///< /dev/null, open for reading
+  int cgroup_fd;   ///< cgroup of the attempt; -1: none
+  int error_fd;    ///< receives an ExecFailure if a program cannot be executed
+  int watcher_fd;  ///< see Watcher
 };
 
 /// Everything of a worker except its process: folder, log files and pipes.

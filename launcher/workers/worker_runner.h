@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "launcher/base/exit_status.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/progress/hang.h"
-#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 
@@ -33,6 +33,15 @@ struct AllAreGone {};      ///< no process of the attempt is left
 
 using WorkersEvent = std::
     variant<StartFailed, WorkersHang, WorkerExited, ChildrenRemain, AllAreGone>;
+
+/// A worker of an attempt at one moment.
+struct WorkerState {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  int asked_by = 0;                 ///< signal that asked it to end, or 0
+  std::optional<ExitStatus> end{};  ///< std::nullopt: it runs
+};
 
 /// How one worker of an attempt ended.
 struct WorkerExit {
@@ -81,7 +90,8 @@ class WorkerRunner {
 
   /// Requests that the workers save their state and exit within `time`. A
   /// worker with a stop file receives the request in the file; every other
-  /// worker receives the signal. Returns the number of workers with a stop
+  /// worker receives the signal, with its process group unless it catches the
+  /// signal. Returns the number of workers with a stop
   /// file.
   virtual int request_stop(int number, std::chrono::milliseconds time) = 0;
 
@@ -110,7 +120,7 @@ class WorkerRunner {
 
   /// Returns the current state of the attempt's workers; empty without an
   /// attempt.
-  virtual std::vector<WorkerState> states() = 0;
+  virtual std::vector<WorkerState> states() const = 0;
 
   /// Ends the attempt: forwards the remaining output, forgets the workers and
   /// returns their results. The result is empty if there was no attempt.

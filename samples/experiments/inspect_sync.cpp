@@ -14,7 +14,6 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <ddp/ddp.h>
-#include <ddp/trace.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -27,6 +26,7 @@
 #include "samples/support/models.h"
 #include "samples/support/step_times.h"
 #include "samples/support/text.h"
+#include "samples/support/trace.h"
 
 namespace {
 
@@ -259,15 +259,15 @@ void show_gradients(Experiment& experiment, const Options& options) {
 }
 
 // Returns the time of the same backward pass without communication.
-double milliseconds_alone(const std::vector<ddp::TraceEvent>& events,
+double milliseconds_alone(const std::vector<TraceEvent>& events,
                           int64_t steps) {
-  const auto spans = samples::scopes(events, "backward alone");
-  return static_cast<double>(ddp::total_length(spans)) / 1e6 /
+  const auto spans = scopes(events, "backward alone");
+  return static_cast<double>(total_length(spans)) / 1e6 /
          static_cast<double>(steps);
 }
 
-void show_times(const std::vector<ddp::TraceEvent>& events, int64_t steps) {
-  const samples::StepTimes mine = samples::step_times(events, steps);
+void show_times(const std::vector<TraceEvent>& events, int64_t steps) {
+  const StepTimes mine = step_times(events, steps);
   const auto rows = gather(torch::tensor({mine.forward,
                                           mine.backward,
                                           mine.compute,
@@ -296,12 +296,12 @@ void show_times(const std::vector<ddp::TraceEvent>& events, int64_t steps) {
   }
 }
 
-void show_reductions(const std::vector<ddp::TraceEvent>& events) {
+void show_reductions(const std::vector<TraceEvent>& events) {
   print_on_first(
       "\n4. All-reduces of the last step on rank 0, in ms since its backward "
       "pass began");
   print_on_first("   begin      end   hidden   elements");
-  for (const auto& reduction : samples::last_all_reduces(events)) {
+  for (const auto& reduction : last_all_reduces(events)) {
     print_on_first(format("%8.2f %8.2f %6.0f %% %10ld",
                           reduction.begin,
                           reduction.end,
@@ -316,7 +316,7 @@ void show_steps(Experiment& experiment, const Options& options) {
     experiment.step();
   }
   ddp::barrier();
-  ddp::Profiler profiler;
+  Profiler profiler(ddp::local_device());
   for (int64_t i = 0; i < options.steps; ++i) {
     experiment.pass_alone();
     experiment.step();
@@ -325,7 +325,7 @@ void show_steps(Experiment& experiment, const Options& options) {
   show_times(events, options.steps);
   show_reductions(events);
   if (!options.timeline.empty()) {
-    ddp::save_timeline(options.timeline, events);
+    save_timeline(options.timeline, events);
     print_on_first("\ntimeline of " + std::to_string(ddp::world_size()) +
                    " ranks: " + options.timeline);
   }

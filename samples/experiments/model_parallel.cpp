@@ -14,7 +14,6 @@
 //   --devices=cuda:0,cuda:1,cuda:2,cuda:3
 #include <ATen/Parallel.h>
 #include <ddp/ddp.h>
-#include <ddp/trace.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -31,6 +30,7 @@
 #include "samples/support/step_times.h"
 #include "samples/support/stopwatch.h"
 #include "samples/support/text.h"
+#include "samples/support/trace.h"
 
 namespace {
 
@@ -76,16 +76,16 @@ void wait_for(const StageDevices& devices) {
 double both_at_work(TwoStages& network,
                     const torch::Tensor& images,
                     const std::string& timeline) {
-  ddp::Profiler profiler(network.devices().first);
+  Profiler profiler(network.devices().first);
   network.forward(images);
   wait_for(network.devices());
   const auto events = profiler.stop();
   if (!timeline.empty()) {
-    ddp::save_timeline(timeline, events);
+    save_timeline(timeline, events);
   }
-  const auto first = samples::scopes(events, kFirstStage);
-  const auto second = samples::scopes(events, kSecondStage);
-  return static_cast<double>(ddp::total_length(ddp::intersect(first, second))) /
+  const auto first = scopes(events, kFirstStage);
+  const auto second = scopes(events, kSecondStage);
+  return static_cast<double>(total_length(intersect(first, second))) /
          static_cast<double>(second.back().end - first.front().begin);
 }
 

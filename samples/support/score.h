@@ -22,7 +22,7 @@ struct Score {
 };
 
 /// Judges each image of a batch: float64 [n, 2] with the cross entropy and, if
-/// the class is right, a 1. `ddp::evaluate` gathers such rows from all ranks.
+/// the class is right, a 1.
 torch::Tensor judge(const torch::Tensor& scores, const torch::Tensor& labels);
 
 /// Sums up the rows of `judge` for a whole data set.

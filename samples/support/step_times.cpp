@@ -6,7 +6,7 @@
 namespace samples {
 namespace {
 
-using Kind = ddp::TraceEvent::Kind;
+using Kind = TraceEvent::Kind;
 
 constexpr double kNanosecondsPerMillisecond = 1e6;
 
@@ -14,19 +14,19 @@ double to_milliseconds(int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / kNanosecondsPerMillisecond;
 }
 
-ddp::TimeSpans all(const std::vector<ddp::TraceEvent>& events, Kind kind) {
-  std::vector<ddp::TimeSpan> spans;
+TimeSpans all(const std::vector<TraceEvent>& events, Kind kind) {
+  std::vector<TimeSpan> spans;
   for (const auto& event : events) {
     if (event.kind == kind) {
       spans.push_back(event.span);
     }
   }
-  return ddp::unite(std::move(spans));
+  return unite(std::move(spans));
 }
 
 /// True for Gloo's "gloo:all_reduce" and NCCL's
 /// "ncclDevKernel_AllReduce_Sum_f32".
-bool is_all_reduce(const ddp::TraceEvent& event) {
+bool is_all_reduce(const TraceEvent& event) {
   const auto has = [&](const char* text) {
     return event.name.find(text) != std::string::npos;
   };
@@ -36,54 +36,51 @@ bool is_all_reduce(const ddp::TraceEvent& event) {
 
 }  // namespace
 
-ddp::TimeSpans scopes(const std::vector<ddp::TraceEvent>& events,
-                      const std::string& name) {
-  std::vector<ddp::TimeSpan> spans;
+TimeSpans scopes(const std::vector<TraceEvent>& events,
+                 const std::string& name) {
+  std::vector<TimeSpan> spans;
   for (const auto& event : events) {
     if (event.kind == Kind::scope && event.name == name) {
       spans.push_back(event.span);
     }
   }
-  return ddp::unite(std::move(spans));
+  return unite(std::move(spans));
 }
 
-StepTimes step_times(const std::vector<ddp::TraceEvent>& events,
-                     int64_t steps) {
-  const auto mean = [steps](const ddp::TimeSpans& spans) {
-    return to_milliseconds(ddp::total_length(spans)) /
-           static_cast<double>(steps);
+StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps) {
+  const auto mean = [steps](const TimeSpans& spans) {
+    return to_milliseconds(total_length(spans)) / static_cast<double>(steps);
   };
   const auto backward = scopes(events, "backward");
-  const auto compute = ddp::intersect(all(events, Kind::compute), backward);
+  const auto compute = intersect(all(events, Kind::compute), backward);
   const auto communication =
-      ddp::intersect(all(events, Kind::communication), backward);
+      intersect(all(events, Kind::communication), backward);
   StepTimes times{};
   times.forward = mean(scopes(events, "forward"));
   times.backward = mean(backward);
   times.compute = mean(compute);
   times.communication = mean(communication);
-  times.hidden = mean(ddp::intersect(communication, compute));
+  times.hidden = mean(intersect(communication, compute));
   times.exposed = times.communication - times.hidden;
   times.optimizer = mean(scopes(events, "optimizer"));
   return times;
 }
 
 std::vector<AllReduceTime> last_all_reduces(
-    const std::vector<ddp::TraceEvent>& events) {
+    const std::vector<TraceEvent>& events) {
   const auto backward = scopes(events, "backward");
   std::vector<AllReduceTime> result;
   if (backward.empty()) {
     return result;
   }
-  const ddp::TimeSpan last = backward.back();
+  const TimeSpan last = backward.back();
   const auto compute = all(events, Kind::compute);
   for (const auto& event : events) {
     if (!is_all_reduce(event) || event.span.begin < last.begin ||
         event.span.begin >= last.end) {
       continue;
     }
-    const auto hidden =
-        ddp::total_length(ddp::intersect({event.span}, compute));
+    const auto hidden = total_length(intersect({event.span}, compute));
     result.push_back(
         {to_milliseconds(event.span.begin - last.begin),
          to_milliseconds(event.span.end - last.begin),

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <ddp/trace.h>
+#include "samples/support/trace.h"
 
 namespace samples {
 
@@ -26,11 +26,11 @@ struct StepTimes {
 /// named "forward", "backward" and "optimizer" and the events in them. A GPU
 /// executes work asynchronously: synchronize it before the end of each scope. A
 /// missing scope counts as 0; `steps` must be positive.
-StepTimes step_times(const std::vector<ddp::TraceEvent>& events, int64_t steps);
+StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps);
 
 /// Pure: returns the spans of the scopes with this name.
-ddp::TimeSpans scopes(const std::vector<ddp::TraceEvent>& events,
-                      const std::string& name);
+TimeSpans scopes(const std::vector<TraceEvent>& events,
+                 const std::string& name);
 
 /// One all-reduce, in milliseconds since the start of its backward pass.
 struct AllReduceTime {
@@ -45,6 +45,6 @@ struct AllReduceTime {
 /// its start until its end, although the rank works for it in parts of that
 /// time only.
 std::vector<AllReduceTime> last_all_reduces(
-    const std::vector<ddp::TraceEvent>& events);
+    const std::vector<TraceEvent>& events);
 
 }  // namespace samples

@@ -92,8 +92,6 @@ class Guest {
                  .timeouts = config.timeouts}),
         connection_(
             loop,
-            addresses_of(config.coordinator.endpoint.host,
-                         config.coordinator.endpoint.port),
             {.on_open =
                  [this](const std::string& address) {
                    perform(client_.on_connected(address, now()));
@@ -106,7 +104,10 @@ class Guest {
              .on_lost =
                  [this](RendezvousClient::Loss loss, const std::string&) {
                    perform(client_.on_closed(loss, now()));
-                 }}) {}
+                 }}) {
+    connection_.use(addresses_of(config.coordinator.endpoint.host,
+                                 config.coordinator.endpoint.port));
+  }
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 

@@ -3,10 +3,9 @@
 // with PyTorch's DDP.
 //
 // stdin: lines "ARM STEPS". Rank 0 answers each with its duration in seconds.
-// With an arm and a number of steps as arguments, one block runs, for example
-// for DDP_TRACE:
+// With an arm and a number of steps as arguments, one block runs:
 //
-//   DDP_TRACE=trace.json ddprun --nproc-per-node=2 bench_steps mlp ours 20
+//   ddprun --nproc-per-node=2 bench_steps mlp ours 20
 #include <chrono>
 #include <iostream>
 #include <map>

@@ -6,7 +6,6 @@
 #include <torch/types.h>
 
 #include "ddp/data/distributed_sampler.h"
-#include "ddp/data/evaluate.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -212,99 +211,6 @@ TEST_CASE("tensors that do not fit together", "[collectives][errors]") {
     CHECK_THAT(error, Contains("on ranks 0-2: a tensor that is not dense"));
   }
   CHECK_THROWS_WITH(gather(torch::ones({1}), -1), Contains("but got -1"));
-}
-
-/// A dataset of the samples 0, 1, 2, ..., each a tensor of one number.
-struct Numbers
-    : torch::data::datasets::BatchDataset<Numbers, std::vector<int64_t>> {
-  explicit Numbers(size_t count) : count(count) {}
-  std::vector<int64_t> get_batch(c10::ArrayRef<size_t> indices) override {
-    return {indices.begin(), indices.end()};
-  }
-  std::optional<size_t> size() const override { return count; }
-  size_t count;
-};
-
-TEST_CASE("every sample is evaluated once, in the order of all",
-          "[collectives][evaluate]") {
-  const int size = GENERATE(1, 2, 3, 4);
-  const size_t count = GENERATE(0, 1, 5, 12);
-  const size_t batch_size = GENERATE(1, 3);
-  run_ranks(size, [&](const Group& group) {
-    std::vector<int64_t> mine;
-    const auto got = evaluate(
-        Numbers(count),
-        batch_size,
-        [&](const std::vector<int64_t>& batch) {
-          TORCH_CHECK(batch.size() <= batch_size);
-          TORCH_CHECK(!torch::GradMode::is_enabled());
-          mine.insert(mine.end(), batch.begin(), batch.end());
-          const auto x = torch::tensor(batch, torch::kDouble);
-          return torch::stack({x, x * x}, 1);
-        },
-        group);
-    if (count == 0) {
-      TORCH_CHECK(got.numel() == 0);
-      return;
-    }
-    const auto all = torch::arange(static_cast<double>(count), torch::kDouble);
-    check_same(got, torch::stack({all, all * all}, 1));
-    // The same samples, with a hand-written loop.
-    DistributedSampler sampler(count,
-                               DistributedSamplerOptions()
-                                   .num_replicas(size)
-                                   .rank(group->getRank())
-                                   .shuffle(false)
-                                   .padding(false));
-    sampler.reset();
-    const auto drawn = sampler.next(count).value_or(std::vector<size_t>{});
-    TORCH_CHECK(
-        std::equal(mine.begin(), mine.end(), drawn.begin(), drawn.end()));
-    const auto rows = mine.empty() ? Tensor() : torch::tensor(mine);
-    check_same(all_gather_samples(rows, count, group), all.to(torch::kLong));
-  });
-}
-
-TEST_CASE("an evaluation that fails on one rank fails on all",
-          "[collectives][evaluate][errors]") {
-  const auto run = [](auto results) {
-    return try_ranks(3, [results](const Group& group) {
-      evaluate(
-          5,
-          1,
-          [&](const std::vector<size_t>& indices) {
-            const auto good = torch::ones({1});
-            return group->getRank() == 1 && indices[0] == 4 ? results() : good;
-          },
-          group);
-    });
-  };
-  auto errors = run([]() -> Tensor { throw std::out_of_range("no label 7"); });
-  CHECK(errors[1] == "no label 7");
-  for (const int rank : {0, 2}) {
-    CHECK_THAT(errors[rank], Contains("evaluation: on rank 1: no label 7"));
-  }
-  for (const auto& error : run([] { return torch::ones({2}); })) {
-    CHECK_THAT(error,
-               Contains("Expected a row for each of 1 samples, but got shape "
-                        "[2]"));
-  }
-  for (const auto& error : run([] { return torch::tensor(1.0); })) {
-    CHECK_THAT(error, Contains("but got shape []"));
-  }
-  for (const auto& error : run([] { return Tensor(); })) {
-    CHECK_THAT(error, Contains("but got an undefined tensor"));
-  }
-  for (const auto& error : try_ranks(2, [](const Group& group) {
-         all_gather_samples(torch::ones({2}), 3, group);
-       })) {
-    CHECK_THAT(error,
-               Contains("evaluation: on rank 1: Expected a row for each of 1 "
-                        "samples, but got shape [2]"));
-  }
-  CHECK_THROWS_WITH(
-      evaluate(1, 0, [](const std::vector<size_t>&) { return Tensor(); }),
-      Contains("positive batch_size"));
 }
 
 }  // namespace collectives_test

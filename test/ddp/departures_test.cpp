@@ -11,6 +11,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <csignal>
 #include <cstdio>
@@ -572,6 +573,32 @@ TEST_CASE("ranks wait for each other in different calls", "[departures]") {
   }
 }
 
+TEST_CASE("a thread waits while its rank computes before any collective",
+          "[departures]") {
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(long_timeouts());
+    const auto other = new_group({0, 1});
+    std::thread thread;
+    if (rank == 0) {
+      thread = std::thread([&] { barrier(other); });
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(7);
+    while (rank == 0 && std::chrono::steady_clock::now() < end) {
+      at::ones({64}).sum();
+    }
+    barrier();
+    if (rank == 1) {
+      barrier(other);
+    } else {
+      thread.join();
+    }
+    destroy_process_group();
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+  }
+}
+
 TEST_CASE("ranks use two groups in two orders", "[departures]") {
   if (on_gpu(2)) {
     return;  // no host waits for NCCL
@@ -1080,6 +1107,64 @@ TEST_CASE("a job goes on after a time-out", "[.nccl_survived]") {
       destroy_process_group();
     } catch (const c10::Error&) {
       // The world's error; of interest is how the process ends.
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+    CHECK(end.signal == 0);
+    CHECK(end.exit_code == 0);
+  }
+}
+
+/// Sets the key by which LibTorch asks the ranks of a job to dump their traces.
+/// torchrun's store keeps it after the attempt whose error has set it.
+void set_key_of_earlier_error() {
+  auto base = store();
+  while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(base.get())) {
+    base = prefixed->getUnderlyingNonPrefixStore();
+  }
+  base->set("exception_dump", "1");
+}
+
+// Needs TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=8, as above.
+TEST_CASE("a pair goes on after an error of another one", "[.nccl_survived]") {
+  const auto ends = run_rank_processes(4, [](int rank) {
+    init_process_group(long_timeouts().timeout(std::chrono::seconds(3)));
+    if (rank == 0) {
+      set_key_of_earlier_error();
+    }
+    const auto first = new_group({0, 1});
+    const auto second = new_group({2, 3});
+    const auto sum = [](const c10::intrusive_ptr<c10d::Backend>& group) {
+      return reduce_tensor(
+                 at::ones({64}, local_device()), Reduction::sum, group)
+          .sum()
+          .item<double>();
+    };
+    TORCH_CHECK(sum(rank < 2 ? first : second) == 128);
+    if (rank == 2) {
+      std::string error;
+      try {
+        for (int i = 0; i < 3; ++i) {
+          sum(second);
+        }
+      } catch (const c10::Error& thrown) {
+        error = thrown.what_without_backtrace();
+      }
+      TORCH_CHECK(!error.empty(), "no time-out");
+      store()->set("timed out", "yes");
+    } else {
+      store()->wait({"timed out"}, std::chrono::minutes(1));
+    }
+    // The time after which LibTorch's monitor would end the processes.
+    std::this_thread::sleep_for(std::chrono::seconds(13));
+    if (rank < 2) {
+      TORCH_CHECK(sum(first) == 128);
+    }
+    try {
+      destroy_process_group();
+    } catch (const c10::Error&) {
+      // The error of ranks 2 and 3; of interest is how the process ends.
     }
   });
   for (const auto& end : ends) {

@@ -16,7 +16,6 @@
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/state_dict.h"
-#include "test/support/warnings.h"
 
 namespace ddp {
 namespace join_test {
@@ -522,7 +521,6 @@ class ScaledLine {
   const Line& net() const { return net_; }
   DistributedDataParallel<LineImpl>& model() { return model_; }
   GradScaler& scaler() { return scaler_; }
-  torch::optim::SGD& optimizer() { return optimizer_; }
 
  private:
   Group group_;
@@ -558,36 +556,6 @@ TEST_CASE("ranks have one scale after a join", "[join][grad_scaler]") {
     options.rootRank = 1;
     group->broadcast(tensors, options)->wait();
     TORCH_CHECK(mine.equal(other), mine, other);
-  });
-}
-
-TEST_CASE("a joined rank that steps without its scaler is warned",
-          "[join][grad_scaler]") {
-  run_ranks(2, [&](const Group& group) {
-    ScaledLine line(group);
-    const bool is_joined = group->getRank() == 0;
-    const auto count_warnings = [&](const std::function<void()>& function) {
-      const test::Warnings warnings;
-      line.epoch(is_joined ? 1 : 3, function);
-      return std::count_if(warnings.texts().begin(),
-                           warnings.texts().end(),
-                           [](const std::string& text) {
-                             return text.find("never used the scaler") !=
-                                    std::string::npos;
-                           });
-    };
-    TORCH_CHECK(count_warnings([&] { line.optimizer().step(); }) ==
-                (is_joined ? 1 : 0));
-    TORCH_CHECK(count_warnings([&] { line.step(); }) == 0);
-    int turns = 0;  // accumulates two passes
-    TORCH_CHECK(count_warnings([&] {
-                  if (++turns % 2 == 0) {
-                    line.step();
-                  }
-                }) == 0);
-    TORCH_CHECK(count_warnings({}) == 0);
-    TORCH_CHECK(count_warnings([&] { line.optimizer().step(); }) ==
-                (is_joined ? 1 : 0));
   });
 }
 

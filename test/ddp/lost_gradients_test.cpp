@@ -786,6 +786,85 @@ TEST_CASE("a parameter that comes after the wrap is an error with its name",
   }
 }
 
+TEST_CASE("a pass of the inner module checks its parameters, too",
+          "[ddp][lost]") {
+  const bool is_thawed = GENERATE(false, true);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    Net net;
+    net->second->bias.requires_grad_(!is_thawed);
+    const DistributedDataParallel model(net, over(group));
+    net(input(group)).sum().backward();
+    auto factor = torch::ones({1});
+    if (is_thawed) {
+      net->second->bias.requires_grad_(true);
+    } else {
+      factor = net->register_parameter("late", factor);
+    }
+    (net(input(group)) * factor).sum().backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains(is_thawed ? "parameter second.bias to stay frozen"
+                                  : "parameter late has come since"));
+  }
+}
+
+TEST_CASE(
+    "a gradient of a local pass whose parameter is frozen then is an error",
+    "[ddp][lost]") {
+  const bool on_one_rank = GENERATE(false, true);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel model(net, over(group));
+    model(input(group)).sum().backward();
+    net->zero_grad();
+    if (!on_one_rank || group->getRank() == 1) {
+      const NoSyncGuard no_sync(*model);
+      model(input(group)).sum().backward();
+    }
+    net->second->bias.requires_grad_(false);
+    model(input(group)).sum().backward();
+  });
+  CHECK_THAT(errors[1], Contains("second.bias") && Contains("NoSyncGuard"));
+  CHECK(!errors[0].empty());
+}
+
+TEST_CASE("a parameter is frozen after a local gradient was dropped",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel model(net, over(group));
+    {
+      const NoSyncGuard no_sync(*model);
+      model(input(group)).sum().backward();
+    }
+    net->zero_grad();
+    net->second->bias.requires_grad_(false);
+    const auto expected = averaged_by_hand(net, group);
+    model(input(group)).sum().backward();
+    TORCH_CHECK(net->first->bias.grad().allclose(expected->first->bias.grad()));
+    TORCH_CHECK(!net->second->bias.grad().defined());
+  });
+}
+
+TEST_CASE("a local gradient of one wrapper is used in a pass of another",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel model(net, over(group));
+    DistributedDataParallel half(net->first,
+                                 over(group).find_unused_parameters(true));
+    const auto expected = averaged_by_hand(net, group);
+    {
+      const NoSyncGuard no_sync(*model);
+      model(input(group)).sum().backward();
+    }
+    half(input(group));
+    (0 * net->first->weight.sum()).backward();
+    TORCH_CHECK(net->first->bias.grad().allclose(expected->first->bias.grad()));
+  });
+}
+
 TEST_CASE("a layer that comes into a Sequential after the wrap is an error",
           "[ddp][lost]") {
   const auto errors = try_ranks(2, [&](const Group& group) {

@@ -123,14 +123,6 @@ TEST_CASE("wrong variables are named", "[worker_env][errors]") {
                     Catch::Contains(row.second) && Catch::Contains("ddprun"));
 }
 
-TEST_CASE("arrivals that do not fit", "[rendezvous]") {
-  CHECK(detail::arrivals_problem({{"gloo", ""}, {"gloo", ""}}).empty());
-  CHECK_THAT(detail::arrivals_problem({{"nccl", ""}, {"gloo", ""}}),
-             Catch::Contains("rank 0 uses \"nccl\" and rank 1 uses \"gloo\""));
-  CHECK(detail::arrivals_problem({{"gloo", ""}, {"nccl", "no GPU"}}) ==
-        "rank 1: no GPU");
-}
-
 /// Runs `wait` on a separate thread and returns its error, or "none".
 std::future<std::string> error_of(std::function<void()> wait) {
   return std::async(std::launch::async, [wait = std::move(wait)] {
@@ -395,22 +387,6 @@ TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
   CHECK_THAT(within_a_minute(error), Catch::Contains("does a firewall"));
 }
 
-TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
-  c10d::HashStore store;
-  std::vector<std::thread> ranks;
-  std::atomic<int> through{0};
-  for (int rank = 0; rank < 5; ++rank) {
-    ranks.emplace_back([&] {
-      through += detail::store_barrier(store, "b", 5, milliseconds(10'000));
-    });
-  }
-  for (auto& rank : ranks) {
-    rank.join();
-  }
-  CHECK(through == 5);
-  CHECK_FALSE(detail::store_barrier(store, "alone", 2, milliseconds(10)));
-}
-
 c10::intrusive_ptr<detail::MonitoredBackend> in_job(const Group& group) {
   detail::GroupMembers members{"world", {}};
   for (int rank = 0; rank < group->getSize(); ++rank) {
@@ -526,7 +502,11 @@ TEST_CASE("an aborted group is let go where no thread can start",
 
 TEST_CASE("a group that the program aborts says so", "[departures]") {
   run_ranks(1, [](const Group& group) {
-    const auto job = in_job(group);
+    const auto job = c10::make_intrusive<detail::MonitoredBackend>(
+        group,
+        detail::GroupMembers{"group_0", {5}},
+        std::chrono::seconds(60),
+        std::make_shared<detail::PeerState>());
     job->abort();
     std::vector<at::Tensor> tensors{torch::ones({2})};
     std::string error;
@@ -538,6 +518,7 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
     TORCH_CHECK(
         error.find("the program has aborted the group") != std::string::npos,
         error);
+    TORCH_CHECK(error.find("rank 5: ") == 0, error);  // its number in the job
     job->close(detail::MonitoredBackend::End::finish);
   });
 }

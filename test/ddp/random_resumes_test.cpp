@@ -175,7 +175,9 @@ class Player {
           std::make_unique<ZeroRedundancyOptimizer>(groups, make, group);
       zero_ = static_cast<ZeroRedundancyOptimizer*>(optimizer_.get());
     }
-    checkpoint_.optimizer(*optimizer_).scaler(scaler_).process_group(group);
+    checkpoint_.add("optimizer", *optimizer_)
+        .add("scaler", scaler_)
+        .process_group(group);
     const bool loaded = folder_.load(checkpoint_);
     TORCH_CHECK(loaded == (begin > 0));
     TORCH_CHECK(checkpoint_.step() == static_cast<int64_t>(begin));

@@ -147,19 +147,6 @@ TEST_CASE("backends that differ are told to all", "[rendezvous]") {
   }
 }
 
-TEST_CASE("which ranks have no key", "[rendezvous]") {
-  c10d::HashStore store;
-  const auto key_of = [](int rank) { return "key" + std::to_string(rank); };
-  for (int rank = 0; rank < 100; ++rank) {
-    if (rank != 17 && rank != 18 && rank != 99) {
-      store.set(key_of(rank), std::vector<uint8_t>());
-    }
-  }
-  CHECK(detail::missing_ranks(store, 100, key_of) ==
-        std::vector<int>{17, 18, 99});
-  CHECK(detail::missing_ranks(store, 0, key_of).empty());
-}
-
 /// A store that counts its calls and keys.
 class CountingStore : public c10d::PrefixStore {
  public:

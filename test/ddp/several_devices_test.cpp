@@ -291,6 +291,41 @@ TEST_CASE("a parameter that no rank used on one of two devices") {
   });
 }
 
+// Autograd's thread of one device adds in place to the gradients that the
+// program keeps, while the first gradient of the pass comes on another thread.
+TEST_CASE("a bucket that the program holds is replaced on its own device") {
+  run_ranks(2, [&](const Group& real) {
+    const int front = 2 * real->getRank();
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    TwoStages module(fake_device(front), fake_device(front + 1));
+    DistributedDataParallel model(
+        module, DistributedDataParallelOptions().process_group(group));
+    const auto input = batch_of(real->getRank(), 0).to(fake_device(front));
+    const auto mean = mean_gradients(module, 2, 0);
+    for (int pass = 0; pass < 2; ++pass) {
+      model->zero_grad();
+      model->forward(input).square().mean().backward();
+    }
+    const auto held = module->first->weight.grad().detach();
+    const auto y =
+        module->middle->forward(module->first->forward(input).relu()).relu();
+    bool is_own = false;
+    // Runs on the thread of the front device, before its gradients come and
+    // after those of the other device.
+    y.register_hook([&](const torch::Tensor&) {
+      is_own = module->first->weight.grad().is_alias_of(held);
+    });
+    const auto z = module->second->forward(y).relu();
+    module->last->forward(z).sum(1).square().mean().backward();
+    TORCH_CHECK(is_own, "another device's thread has replaced the gradient");
+    TORCH_CHECK(!module->first->weight.grad().is_alias_of(held));
+    const auto parameters = module->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      check_close(parameters[i].grad(), 2 * mean[i]);
+    }
+  });
+}
+
 TEST_CASE("a scaler unscales gradients on several devices, told by one number",
           "[devices][grad_scaler]") {
   const int bad = GENERATE(-1, 0, 1, 2);

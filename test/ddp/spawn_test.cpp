@@ -127,21 +127,6 @@ TEST_CASE("ranks form a process group") {
   }
 }
 
-TEST_CASE("without a number of processes there is one for each device") {
-  const Shared<std::atomic<int>> count, gpus;
-  // In a child process, because CUDA does not survive a fork after its first
-  // use.
-  spawn([&](int /*local_rank*/) { *gpus = detail::nccl_device_count(); }, 1);
-  spawn([&](int /*local_rank*/) {
-    *count += 1;
-    // CUDA still works here after another process has used it.
-    init_process_group();
-    TORCH_CHECK(world_size() == 1 || local_device().is_cuda());
-    destroy_process_group();
-  });
-  CHECK(*count == std::max<int>(*gpus, 1));
-}
-
 TEST_CASE("a program that has computed with one thread can spawn") {
   at::set_num_threads(1);
   auto weight = at::ones({4}).requires_grad_();

@@ -23,7 +23,7 @@ using test::on_cpus;
 /// A training of a net over replicas.
 struct Training {
   explicit Training(size_t replicas) : model(net, on_cpus(replicas)) {
-    checkpoint.optimizer(optimizer);
+    checkpoint.add("optimizer", optimizer);
   }
 
   /// Makes the steps `begin` to `end`, each with a batch of its own.

@@ -140,7 +140,7 @@ TEST_CASE("a module that is not on the first device", "[dp]") {
   CHECK(error_of([&] { DataParallel(apart, on_cpus(1)); }) == expected);
   CHECK(error_of([&] { DataParallel(apart, on_cpus(2)); }) == expected);
   CHECK(error_of([&] {
-          data_parallel(apart, torch::ones({2}), test::cpus(2));
+          test::data_parallel(apart, torch::ones({2}), test::cpus(2));
         }) == expected);
   const auto net = std::make_shared<TwoImpl>(torch::kCPU);
   DataParallel model(net, on_cpus(2));

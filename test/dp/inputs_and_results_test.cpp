@@ -276,9 +276,9 @@ TEST_CASE("calls one after the other warn once", "[dp]") {
   c10::WarningUtils::set_warnAlways(false);
   const auto net = lambda([](auto&, const Tensor& x) { return x.sum(); });
   const auto x = torch::ones({4, 3});
-  data_parallel(net, x, test::cpus(2));
+  test::data_parallel(net, x, test::cpus(2));
   warnings.clear();  // warnings of the process's first call
-  data_parallel(net, x, test::cpus(2));
+  test::data_parallel(net, x, test::cpus(2));
   CHECK(warnings.texts().empty());
 }
 
@@ -362,7 +362,8 @@ TEST_CASE("without a GPU the default is the plain module", "[dp]") {
   CHECK(model->forward(numbers(4)).item<double>() == 6);
   CHECK(model->forward_each(numbers(4)).size() == 1);
   CHECK(model->traffic().empty());
-  CHECK(data_parallel(torch::nn::Identity(), numbers(4)).equal(numbers(4)));
+  CHECK(
+      test::data_parallel(torch::nn::Identity(), numbers(4)).equal(numbers(4)));
 }
 
 /// The example in the documentation of DataParallel.

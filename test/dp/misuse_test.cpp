@@ -51,7 +51,7 @@ TEST_CASE("a forward in the module's own forward", "[dp]") {
   // A wrapper inside a replica of another wrapper has its own replicas.
   const auto inner = test::clone(net);
   DataParallel outer(lambda([&](auto&, const Tensor& part) {
-                       return data_parallel(inner, part, test::cpus(2));
+                       return test::data_parallel(inner, part, test::cpus(2));
                      }),
                      on_cpus(1));
   CHECK(close(outer->forward(x), inner->linear(x)));

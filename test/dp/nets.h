@@ -25,6 +25,22 @@ inline DataParallelOptions on_cpus(size_t count) {
   return DataParallelOptions().devices(cpus(count));
 }
 
+/// Runs a single forward with replicas of its own.
+template <typename Net>
+torch::Tensor data_parallel(
+    Net net,
+    torch::Tensor input,
+    std::vector<torch::Device> devices = {},
+    std::optional<torch::Device> output_device = std::nullopt,
+    int64_t dim = 0) {
+  DataParallel model(std::move(net),
+                     DataParallelOptions()
+                         .devices(std::move(devices))
+                         .output_device(output_device)
+                         .dim(dim));
+  return model->forward(std::move(input));
+}
+
 /// A module with one Linear and a function: `forward(x, args...)` returns
 /// `function(*this, x, args...)`.
 template <typename Function>

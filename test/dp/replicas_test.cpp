@@ -355,7 +355,7 @@ TEST_CASE("threads end with the wrapper", "[dp]") {
     }
   }
   CHECK(test::no_threads(name));
-  data_parallel(net, torch::ones({8, 3}), test::cpus(2));
+  test::data_parallel(net, torch::ones({8, 3}), test::cpus(2));
   CHECK(test::no_threads(name));
 }
 

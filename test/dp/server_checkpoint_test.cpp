@@ -270,7 +270,7 @@ TEST_CASE("a checkpoint of one server is one of a plain program",
   auto net = make_net(5);
   torch::optim::Adam optimizer(net->parameters(), 0.3);
   ddp::Checkpoint checkpoint(net);
-  checkpoint.optimizer(optimizer).load(file_of(job.path, 0, 4));
+  checkpoint.add("optimizer", optimizer).load(file_of(job.path, 0, 4));
   CHECK(checkpoint.step() == 4);
   const auto expected = train_alone(job);
   for (size_t i = 0; i < expected.size(); ++i) {

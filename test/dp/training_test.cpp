@@ -549,7 +549,7 @@ TEST_CASE("a forward that takes gradients by itself", "[dp]") {
   CHECK(close(model->forward(input), expected));
   const torch::NoGradGuard no_grad;
   CHECK(close(model->forward(input), expected));
-  CHECK(close(data_parallel(net, input, cpus(2)), expected));
+  CHECK(close(test::data_parallel(net, input, cpus(2)), expected));
 }
 
 TEST_CASE("many small parameters", "[dp]") {
@@ -591,15 +591,15 @@ TEST_CASE("data_parallel is a forward and no more", "[dp]") {
   const auto images = torch::randn({5, 1, 8, 8});
   net->eval();
   const auto expected = net(images);
-  CHECK(close(data_parallel(net, images, cpus(2)), expected));
-  CHECK(close(data_parallel(net.ptr(), images, cpus(3), torch::kCPU, 0),
+  CHECK(close(test::data_parallel(net, images, cpus(2)), expected));
+  CHECK(close(test::data_parallel(net.ptr(), images, cpus(3), torch::kCPU, 0),
               expected));
-  CHECK(close(data_parallel(net, images, cpus(1)), expected));
+  CHECK(close(test::data_parallel(net, images, cpus(1)), expected));
   // The first replica's changes of buffers remain in the module.
   net->train();
   const auto plain = clone(net.ptr());
   plain->forward(images.slice(0, 0, 3));
-  data_parallel(net, images, cpus(2));
+  test::data_parallel(net, images, cpus(2));
   CHECK(differences(*plain, *net) == Names());
 }
 

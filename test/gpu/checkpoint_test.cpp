@@ -26,7 +26,7 @@ struct Training {
       net->forward(torch::randn({8, 3}, device)).pow(2).mean().backward();
       optimizer->step();
     }
-    checkpoint.optimizer(*optimizer);
+    checkpoint.add("optimizer", *optimizer);
   }
   torch::nn::Linear net{3, 2};
   std::unique_ptr<torch::optim::SGD> optimizer;

@@ -339,7 +339,7 @@ TEST_CASE("the default is all GPUs", "[gpu]") {
   DataParallel model(net);
   CHECK(model->devices() == all_gpus());
   CHECK(model->output_device() == kGpu);
-  CHECK(close(data_parallel(net, torch::ones({9, 3})),
+  CHECK(close(model->forward(torch::ones({9, 3})),
               net(torch::ones({9, 3}, kGpu))));
   CHECK_THROWS_WITH(DataParallel(net, DataParallelOptions().device_ids({0, 0})),
                     Catch::Contains("cuda:0 twice"));

@@ -14,7 +14,6 @@ A check that has asserted nothing is a failure.
 
 import argparse
 import glob
-import json
 import os
 import random
 import re
@@ -283,29 +282,6 @@ def delay_producers(day):
     return "every gradient 30 ms late"
 
 
-def trace_steps(day):
-    """DDP_TRACE: each kernel of NCCL lies in a step."""
-    path = f"{day.logs}/{day.name}.json"
-    day.two_ranks("train", DDP_TRACE=path)
-    with open(path) as file:
-        events = json.load(file)["traceEvents"]
-    spans = [(event["pid"], event["ts"], event["ts"] + event["dur"],
-              event["name"]) for event in events if event["ph"] == "X"]
-    steps = [span for span in spans if re.fullmatch(r"step \d+", span[3])]
-    expect(len(steps) == 12, f"{len(steps)} steps of two ranks, not 12")
-    kernels = [span for span in spans if span[3].startswith("ncclDevKernel")]
-    if day.stand_in and not kernels:
-        raise NotHere("the stand-in's kernels are not in a trace; the program "
-                      "has run")
-    expect(len(kernels) >= 12, f"{len(kernels)} kernels of NCCL")
-    for rank, begin, end, name in kernels:
-        first = min(step[1] for step in steps if step[0] == rank)
-        expect(begin < first or any(
-            step[0] == rank and step[1] <= begin and end <= step[2]
-            for step in steps), f"rank {rank}: {name} lies in no step")
-    return f"{len(kernels)} kernels of NCCL in {len(steps)} steps"
-
-
 def change_allocator(day, name, value):
     if day.stand_in and name != "PYTORCH_NO_CUDA_MEMORY_CACHING":
         raise NotHere(f"the stand-in has no {value}")
@@ -374,7 +350,6 @@ def main():
     day.check("5.stall", stall)
     day.check("6.host_waits", find_host_waits)
     day.check("7.delays", delay_producers)
-    day.check("7.trace", trace_steps)
     day.check("8.no_caching", change_allocator,
               "PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
     day.check("8.expandable_segments", change_allocator,

@@ -71,11 +71,6 @@ const std::vector<Way>& ways() {
       {"find_unused_parameters",
        [] { return Options().find_unused_parameters(true); }},
       {"static_graph", [] { return Options().static_graph(true); }},
-      {"AllReduce that divides twice",
-       [] {
-         return with(std::make_shared<AllReduce>(
-             process_group(), AllReduceOptions().predivide(2)));
-       }},
       {"CastExchange",
        [] {
          return with(

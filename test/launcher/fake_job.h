@@ -68,7 +68,6 @@ class FakeJob : public EventSource,
   }
 
   Policy::Phase phase() const { return supervisor_->phase(); }
-  JobStatus job_status() const { return supervisor_->status(); }
 
   // Results of the job.
   std::vector<LaunchPlan> plans;
@@ -193,7 +192,7 @@ class FakeJob : public EventSource,
     calls.push_back("kill strays");
     lose_stray(habits.strays_die);
   }
-  std::vector<WorkerState> states() override {
+  std::vector<WorkerState> states() const override {
     std::vector<WorkerState> states;
     for (const int local_rank : alive_) {
       WorkerState state;
@@ -222,7 +221,7 @@ class FakeJob : public EventSource,
   void info(const std::string&) override {}
   void warn(const std::string& line) override { text += line + "\n"; }
   void write_report(const Report& report) override { text += report.text; }
-  void write_events(const std::string& lines) override { text += lines; }
+  void write_state(const JobState&) override {}
   void drain() override {
     calls.push_back("drain");
     if (has_reader) {

@@ -219,7 +219,7 @@ TEST_CASE("a torchrun command line is understood") {
                               "./train"});
   CHECK(options.run_id == "job7");
   CHECK(options.role == "trainer");
-  CHECK(store_of(options).host == "localhost");
+  CHECK(store_of(options).host == "127.0.0.1");
   CHECK(options.program_kind == ProgramKind::executable);
   CHECK(parse({"-m", "package.main"}).program_kind == ProgramKind::module);
   CHECK(parse({"--run-path", "main"}).program_kind == ProgramKind::python);

@@ -14,8 +14,6 @@
 #include "ddp/base/cluster/host_list.h"
 #include "launcher/base/error.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/job/status/status_json.h"
-#include "launcher/job/status/status_text.h"
 #include "launcher/machine/out_of_memory.h"
 #include "launcher/machine/topology.h"
 #include "launcher/options/options.h"
@@ -174,7 +172,6 @@ const std::vector<std::string> kCommandLines{
             "./train"}),
     joined({"--standalone", "--nproc=gpu", "--dry-run", "x"}),
     joined({"--doctor", "--json", "--nnodes=2", "--master-addr=host0"}),
-    joined({"--status", "job", "--json"}),
     joined({"--help"})};
 
 const std::vector<std::string> kVariables{
@@ -312,7 +309,7 @@ TEST_CASE("damaged messages between ddpruns") {
        encode(WorldFormed{world}),
        encode(Broken{4, {WorldBroken::Change::left, "b"}}),
        encode(ordered),
-       encode(Noted{"", 4}),
+       encode(Noted{}),
        encode(RendezvousLost{"no"})},
       and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
       [](const std::string& text) {
@@ -321,37 +318,6 @@ TEST_CASE("damaged messages between ddpruns") {
           expect(again.size() <= kLongestMessage, "a bounded message");
           const auto same = decode(again);
           expect(same && encode(*same) == again, "the same message again");
-        }
-      });
-}
-
-TEST_CASE("damaged answers of a job about its status") {
-  JobStatus status;
-  status.job = "night";
-  status.store = "node6:29500";
-  status.worker_count = 2;
-  status.workers.resize(2);
-  status.workers[0].progress = {.has_reported = true,
-                                .last = "step 12",
-                                .quiet = std::chrono::seconds(2)};
-  status.workers[1].rank = 1;
-  status.workers[1].end = ExitStatus{.signal = 9};
-  damage_and_read(
-      {status_json(status)},
-      and_numbers(
-          {"\"", "{", "}", "[", ",", "null", "true", "1e300", "\u001b"}),
-      [](const std::string& text) {
-        if (const auto known = parse_status(text)) {
-          const std::string shown = status_text(*known);
-          expect(std::all_of(shown.begin(),
-                             shown.end(),
-                             [](char c) {
-                               return c == '\n' || (c >= ' ' && c <= '~');
-                             }),
-                 "text that can be shown, but got " + shown);
-          const std::string again = status_json(*known);
-          const auto same = parse_status(again);
-          expect(same && status_json(*same) == again, "the same status again");
         }
       });
 }

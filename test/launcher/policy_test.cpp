@@ -70,7 +70,7 @@ const Row kTable[] = {
   {WorkersHang{{.workers = {{.rank = 12, .local_rank = 2}, {.rank = 10}}}},
                            {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
+  {StartFailed{127, "x"},  {"-",                                  "Tell rank 10, Kill, Arm kill 7000 -> killing",      "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
   {ChildrenRemain{},       {"-",                                  "-",                                                 "TerminateStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
@@ -85,11 +85,6 @@ const Row kTable[] = {
                            {"-",                                  "Pass SIGSTOP",                                      "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {SignalReceived{SIGCONT},
                            {"-",                                  "Pass SIGCONT",                                      "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {SignalReceived{SIGKILL},
-                           {"Leave, Report signal, Arm drain 1000, Drain -> draining",
-                                                                  "Leave, Kill, Arm kill 7000 -> killing",             "Leave, Disarm grace, Kill, Arm kill 7000 -> killing",
-                                                                                                                                                                         "Leave",                                         "Leave, Report signal, Arm drain 1000, Drain -> draining",
-                                                                                                                                                                                                                                                                      "-> done", "-"}},
   {TimerFired{Timer::grace},
                            {"-",                                  "-",                                                 "Kill, Arm kill 7000 -> killing",                 "-",                                             "-",                                        "-",       "-"}},
   {TimerFired{Timer::kill},
@@ -236,12 +231,9 @@ JobClosed closed_by(int rank) {
 
 }  // namespace
 
-TEST_CASE("of hosts that fail all report the failure that was first") {
+TEST_CASE("of hosts that fail each reports its own failure, and the first") {
   const auto phase = GENERATE(Phase::stopping, Phase::killing, Phase::waiting);
-  const auto [rank, cause] = GENERATE(std::pair(9, "closed"),
-                                      std::pair(10, "failure"),
-                                      std::pair(12, "failure"),
-                                      std::pair(13, "closed"));
+  const auto rank = GENERATE(9, 10, 12, 13);
   const bool is_waiting = phase == Phase::waiting;
   Policy policy = policy_in(is_waiting ? Phase::stopping : phase);
   if (is_waiting) {
@@ -256,7 +248,7 @@ TEST_CASE("of hosts that fail all report the failure that was first") {
   }
   REQUIRE(end.size() == 2);
   const auto& report = std::get<WriteReport>(end.at(0));
-  CHECK(text_of(report.cause) == cause);
+  CHECK(text_of(report.cause) == "failure");
   REQUIRE(report.first);
   CHECK(report.first->rank == rank);
 }
@@ -294,11 +286,11 @@ TEST_CASE("a last failure waits for the other hosts' news, and what ends it") {
   }
   SECTION("an end of the job by another host's loss") {
     CHECK(step(policy, JobClosed{1, "host b has vanished"}) ==
-          "Report closed, Drain -> draining");
+          "Report failure, Drain -> draining");
   }
   SECTION("another failure that was first, and costs a restart") {
     CHECK(step(policy, WorldBroken{WorldBroken::Change::failed, "b"}) ==
-          "Report broken, Join -> joining");
+          "Report failure, Join -> joining");
   }
 }
 
@@ -326,6 +318,12 @@ TEST_CASE("a failure or success in a world that had broken does not count") {
   Policy policy = policy_in(phase, /*max_restarts=*/0);
   SECTION("a failure") {
     CHECK(step(policy, kBroken) == "-");
+  }
+  SECTION("a failure after that of another host, which costs the restart") {
+    CHECK(step(policy, WorldBroken{WorldBroken::Change::failed, "b"}) == "-");
+    CHECK_THAT(step(policy, AllAreGone{}),
+               Catch::Matchers::EndsWith("Report failure, Join -> joining"));
+    return;
   }
   SECTION("a success") {
     policy = policy_in(Phase::running);
@@ -380,7 +378,10 @@ TEST_CASE("neither a signal nor a failure to start is restarted") {
         "Disarm grace, Report signal, Arm drain 1000, Drain -> draining");
   Policy failed = policy_of(1, 9);
   step(failed, world_of(0, 0));
-  step(failed, StartFailed{127, "no such program"});
+  const Actions told = failed.on(StartFailed{127, "no such program"});
+  const auto& outcome = std::get<TellOutcome>(told.at(0)).outcome;
+  CHECK(std::get<HostFailed>(outcome).is_final);
+  CHECK(std::get<HostFailed>(outcome).status.code == 127);
   CHECK(failed.alive() == 0);
   CHECK(step(failed, AllAreGone{}) ==
         "Disarm kill, Leave, Report start, Drain -> draining");

@@ -110,22 +110,31 @@ TEST_CASE("what else can happen to workers that save") {
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Report hang, Drain -> draining");
   }
-  SECTION("a broken world, which nobody joins again") {
-    CHECK(step(policy, kBroken) == kStop);
-    CHECK(step(policy, AllAreGone{}) == kEndBySignal);
+  SECTION("a broken world takes no time from them, and nobody joins again") {
+    CHECK(step(policy, kBroken) == "Leave");
+    CHECK(step(policy, WorkerExited{0, kSuccess}) == "-");
+    CHECK(step(policy, WorkerExited{1, kSuccess}) ==
+          "Stop SIGTERM, Arm grace 7000 -> stopping");
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report success, Drain -> draining");
   }
-  SECTION("the end of the job elsewhere") {
-    CHECK(step(policy, JobClosed{4}) ==
+  SECTION("the end of the job elsewhere takes no time from them") {
+    CHECK(step(policy, JobClosed{4}) == "-");
+    CHECK(step(policy, WorkerExited{0, kFailure}) == "-");
+    CHECK(step(policy, WorkerExited{1, kSuccess}) ==
           "Stop SIGTERM, Arm grace 7000 -> stopping");
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Report closed, Drain -> draining");
   }
-  SECTION("a rendezvous that is lost") {
-    CHECK(step(policy, kLost) == "Stop SIGTERM, Arm grace 7000 -> stopping");
+  SECTION("a rendezvous that is lost takes no time from them") {
+    CHECK(step(policy, kLost) == "-");
+    CHECK(step(policy, TimerFired{Timer::preempt}) ==
+          "Stop SIGTERM, Arm grace 7000 -> stopping");
+    CHECK(step(policy, AllAreGone{}) == kEndBySignal);
   }
   SECTION("a program that cannot be executed") {
     CHECK(step(policy, StartFailed{127, "x"}) ==
-          "Kill, Arm kill 7000 -> killing");
+          "Tell rank 10, Kill, Arm kill 7000 -> killing");
   }
   SECTION("nothing") {
     for (const Event& event : {Event(ChildrenRemain{}),

@@ -12,8 +12,7 @@
 #include <csignal>
 #include <set>
 
-#include "launcher/machine/background_call.h"
-#include "launcher/machine/descendants.h"
+#include "launcher/machine/helper.h"
 #include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
@@ -124,6 +123,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   std::vector<WorkerExited> exits;
@@ -134,6 +135,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [&](const WorkersEvent& event) {
                           if (const auto* exit =
                                   std::get_if<WorkerExited>(&event)) {
@@ -187,6 +190,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   bool has_exited = false;
@@ -197,6 +202,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [&](const WorkersEvent& event) {
                           has_exited |=
                               std::holds_alternative<WorkerExited>(event);
@@ -242,6 +249,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
+  const Watcher watcher(no_cgroup);
+  Strays strays;
   const CallerSettings settings;
   const Environment environment = current_environment();
   ProcessRunner runner({.loop = loop,
@@ -251,6 +260,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
+                        .watcher = watcher,
+                        .strays = strays,
                         .post = [](const WorkersEvent&) {}});
   runner.start(plan);
   life.write.reset();
@@ -259,28 +270,77 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   await(life.read.get(), "the end of what it has started");
 }
 
+/// Kill is refused, as if the kernel held the worker in exec.
+TEST_CASE("a failed start does not wait for a worker that does not end") {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    LaunchPlan plan;
+    plan.path = "/bin/sleep";
+    WorkerSpec worker;
+    worker.directory = folder / "logs";
+    worker.argv = {"sleep", "1000"};
+    plan.workers.push_back(worker);
+    worker.rank = worker.local_rank = 1;
+    worker.cpus = {1023};
+    plan.workers.push_back(worker);
+    EventLoop loop;
+    launcher::test::bound(loop);
+    DroppedOutput losses;
+    LogWriter logs(loop, losses);
+    Consoles consoles(loop, losses, logs);
+    const JobCgroup no_cgroup(std::nullopt);
+    const Watcher watcher(no_cgroup);
+    Strays strays;
+    const CallerSettings settings;
+    const Environment environment = current_environment();
+    bool has_failed = false;
+    ProcessRunner runner({.loop = loop,
+                          .consoles = consoles,
+                          .logs = logs,
+                          .cgroup = no_cgroup,
+                          .environment = environment,
+                          .settings = settings,
+                          .cpu_count = 2,
+                          .watcher = watcher,
+                          .strays = strays,
+                          .post = [&](const WorkersEvent& event) {
+                            has_failed |=
+                                std::holds_alternative<StartFailed>(event);
+                          }});
+    launcher::test::deny_system_calls({SYS_kill}, EPERM);
+    runner.start(plan);
+    while (!has_failed) {
+      loop.run_once();
+    }
+    ::_exit(0);
+  }
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pollfd ended{process.get(), POLLIN, 0};
+  CHECK(::poll(&ended, 1, 60'000) == 1);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
 TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
   const bool is_denied = GENERATE(false, true);
   const Pipe inherited = make_pipe();
+  const Pipe kept = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
     if (is_denied) {
       launcher::test::deny_system_calls({SYS_close_range}, ENOSYS);
     }
-    EventLoop loop;
-    launcher::test::bound(loop);
-    std::optional<std::string> open;
-    BackgroundCall call(
-        loop,
-        [&] {
-          return std::to_string(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
-                                ::fcntl(inherited.write.get(), F_GETFD) >= 0);
-        },
-        [&open](const auto& result) { open = result.value_or("killed"); });
-    while (!open) {
-      loop.run_once();
+    const pid_t helper = fork_helper(kept.write.get());
+    if (helper == 0) {
+      ::_exit(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
+                      ::fcntl(inherited.write.get(), F_GETFD) >= 0
+                  ? 1
+                  : 0);
     }
-    ::_exit(*open == "0" ? 0 : 1);
+    ::_exit(reap_helper(helper) ? 0 : 1);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -291,12 +351,15 @@ TEST_CASE("stacks are missing where no process can be made to take them") {
   EventLoop loop;
   launcher::test::bound(loop);
   std::optional<std::vector<std::string>> texts;
+  const Environment environment = current_environment();
   rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
   launcher::test::limit(RLIMIT_NOFILE, 1);  // no pipe can be made
   std::optional<Stacks> stacks;
   CHECK_NOTHROW(stacks.emplace(
-      loop, std::vector<pid_t>{1, 2}, [&](const auto& all) { texts = all; }));
+      loop, std::vector<pid_t>{1, 2}, environment, [&](const auto& all) {
+        texts = all;
+      }));
   ::setrlimit(RLIMIT_NOFILE, &old);
   while (stacks && !texts) {
     loop.run_once();

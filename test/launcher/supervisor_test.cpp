@@ -210,16 +210,6 @@ TEST_CASE("a stray that nobody can kill holds a job up for a time") {
   CHECK(job.plans.size() == 1);
 }
 
-TEST_CASE("the guardian's SIGKILL ends the job at once") {
-  FakeJob job(2, /*max_restarts=*/5);
-  job.habits.strays = 1;
-  job.habits.dies_of_stop_signals = false;
-  CHECK(job.run({[&] { job.post(SignalReceived{SIGKILL}); }}) == 128 + SIGKILL);
-  CHECK(job.calls ==
-        Calls{"join", "start", "leave", "kill", "kill strays", "drain"});
-  CHECK(job.elapsed == 0s);
-}
-
 TEST_CASE("signals are seen while the hosts join") {
   FakeJob job(2, /*max_restarts=*/5);
   job.answers_joins = false;
@@ -356,7 +346,6 @@ const std::vector<Event> kEvents = {
     SignalReceived{SIGUSR1},
     SignalReceived{SIGTSTP},
     SignalReceived{SIGCONT},
-    SignalReceived{SIGKILL},
     TimerFired{Timer::grace},
     TimerFired{Timer::kill},
     TimerFired{Timer::drain},

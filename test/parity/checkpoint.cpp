@@ -68,7 +68,7 @@ void train(const std::string& name,
   const auto optimizer = make_optimizer(name, net->parameters());
   ddp::Checkpoint checkpoint(net);
   ddp::GradScaler scaler;
-  checkpoint.optimizer(*optimizer).scaler(scaler);
+  checkpoint.add("optimizer", *optimizer).add("scaler", scaler);
   if (from != "-") {
     checkpoint.load(from);
   }

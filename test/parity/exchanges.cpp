@@ -97,8 +97,7 @@ void hierarchical(Log& log) {
   ddp::ModelAverager averager(
       ddp::ModelAveragerOptions(
           {{1, lower ? lower : upper}, {3, ddp::process_group()}})
-          .warmup_steps(kStart)
-          .origin(ddp::AveragingOrigin::first_step));
+          .warmup_steps(kStart));
   post_local(log, averager);
 }
 

@@ -127,7 +127,7 @@ void new_scales(Log& log) {
     if (step == 1) {
       scaler.update(100.0);
     } else if (step == 3) {
-      scaler.update(torch::full({1}, 7.0));
+      scaler.update(7.0);
     } else {
       scaler.update();
     }

@@ -58,17 +58,18 @@ class PlotTest(unittest.TestCase):
         return path
 
     def trace(self, name):
-        """Writes a trace of two ranks with steps of 50, 10, 8 and 9 ms."""
+        """Writes a trace of two ranks with steps of 10, 8 and 9 ms."""
         def event(category, name, rank, begin, end):
             return {"ph": "X", "cat": category, "name": name, "pid": rank,
                     "ts": begin * 1000, "dur": (end - begin) * 1000}
 
-        begins = [10, 60, 70, 78, 87]
-        events = [event("scope", f"step {i + 1}", rank, begins[i], begins[i + 1])
-                  for rank in (1, 0) for i in range(4)]
+        begins = [60, 70, 78, 87]
+        events = [item for rank in (1, 0)
+                  for begin, end in zip(begins, begins[1:])
+                  for item in (event("scope", "forward", rank, begin, begin + 2),
+                               event("scope", "optimizer", rank, end - 1, end))]
         return self.write(name, json.dumps({"traceEvents": [
             {"ph": "M", "name": "process_name", "pid": 0}, *events,
-            event("scope", "DistributedDataParallel.forward", 0, 77, 80),
             event("compute", "f", 0, 81, 84),
             event("other", "aten::mm", 0, 82, 83),
             event("communication", "ddp:all_reduce", 1, 82, 90),
@@ -154,10 +155,10 @@ class Numbers(PlotTest):
             load().read_hosts(self.write("hosts.csv", HOSTS))
 
     def test_step(self):
-        # The step of median length after the first is the fourth: 78 to 87.
+        # The step of median length is the third: 78 to 87.
         self.assertEqual(load().read_step(self.trace("trace.json")),
                          {0: {"forward": [(0, 2)], "compute": [(3, 3)]},
-                          1: {"communication": [(4, 5)]}})
+                          1: {"forward": [(0, 2)], "communication": [(4, 5)]}})
 
     def test_other_traces(self):
         for text in '{"traceEvents": []}', "[]", "{", '{"traceEvents": [{}]}':

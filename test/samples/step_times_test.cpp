@@ -1,12 +1,9 @@
 #include "samples/support/step_times.h"
 
+#include "test/samples/trace_events.h"
 #include "test/support/catch.h"
-#include "test/support/trace_events.h"
 
 using namespace samples;
-using ddp::test::flat;
-using ddp::test::kMs;
-using ddp::test::kTwoSteps;
 
 namespace step_times_test {
 

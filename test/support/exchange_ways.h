@@ -51,11 +51,6 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
   static const std::vector<ExchangeWay> all{
       {"AllReduce",
        [](const Group& group) { return std::make_shared<AllReduce>(group); }},
-      {"AllReduce that divides twice",
-       [](const Group& group) {
-         return std::make_shared<AllReduce>(group,
-                                            AllReduceOptions().predivide(4));
-       }},
       {"CastExchange",
        [](const Group& group) {
          return std::make_shared<CastExchange>(group, torch::kBFloat16);

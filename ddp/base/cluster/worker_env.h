@@ -40,7 +40,8 @@ inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
 inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 /// Name of the job (`ddprun --rdzv-id`).
 inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
-/// "True" if the launcher hosts the store; ddprun sets "False".
+/// "True" if the launcher hosts the store; any other value counts as "False",
+/// which ddprun sets.
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 /// File for the worker's error; see record_errors.h.
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
@@ -97,7 +98,8 @@ struct WorkerEnv {
   ///   variable contradicts the scheduler (WORLD_SIZE without RANK is not its
   ///   number of tasks), or if a scheduler has started this process with others
   ///   and no variable tells its rank. LOCAL_RANK, LOCAL_WORLD_SIZE and
-  ///   GROUP_WORLD_SIZE are not compared with each other.
+  ///   GROUP_WORLD_SIZE are compared neither with each other nor with RANK and
+  ///   WORLD_SIZE.
   ///
   /// Example:
   /// @code

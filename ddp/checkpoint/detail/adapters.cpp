@@ -1,19 +1,19 @@
 #include "ddp/checkpoint/detail/adapters.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 #include <type_traits>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/checkpoint/checkpoint.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/job/backends.h"
+#include "ddp/tensors/generator_states.h"
 
 namespace ddp::detail {
 namespace {
@@ -23,20 +23,6 @@ using c10::IValue;
 constexpr const char* kCpu = "cpu";
 constexpr const char* kCuda = "cuda";
 constexpr const char* kNotOurs = "its random state is not one of this LibTorch";
-
-at::Tensor get(at::Generator generator) {
-  std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set(at::Generator generator, const at::Tensor& state) {
-  std::scoped_lock lock(generator.mutex());
-  generator.set_state(state);
-}
-
-at::Generator gpu_generator(c10::Device gpu) {
-  return at::globalContext().defaultGenerator(gpu);
-}
 
 void check_size(const at::Tensor& saved, const at::Tensor& mine) {
   TORCH_CHECK(saved.scalar_type() == at::kByte &&
@@ -221,10 +207,10 @@ RngState::RngState(const std::vector<const torch::nn::Module*>& modules) {
 c10::IValue RngState::state_dict() const {
   auto states = new_list();
   for (const auto& gpu : gpus_) {
-    states.toList().push_back(get(gpu_generator(gpu)));
+    states.toList().push_back(generator_state(gpu));
   }
   auto dict = new_dict();
-  dict.toGenericDict().insert(kCpu, get(at::detail::getDefaultCPUGenerator()));
+  dict.toGenericDict().insert(kCpu, generator_state(c10::kCPU));
   dict.toGenericDict().insert(kCuda, states);
   return dict;
 }
@@ -237,16 +223,16 @@ void RngState::check_state_dict(const c10::IValue& state) const {
   const auto states = saved.list(kCuda);
   for (size_t i = 0; i < std::min(gpus_.size(), states.size()); ++i) {
     TORCH_CHECK(states[i].isTensor(), kNotOurs);
-    check_size(states[i].toTensor(), get(gpu_generator(gpus_[i])));
+    check_size(states[i].toTensor(), generator_state(gpus_[i]));
   }
 }
 
 void RngState::load_state_dict(const c10::IValue& state) {
   const DictReader saved(state, "random state");
-  set(at::detail::getDefaultCPUGenerator(), saved.tensor(kCpu));
+  set_generator_state(c10::kCPU, saved.tensor(kCpu));
   const auto states = saved.list(kCuda);
   for (size_t i = 0; i < std::min(gpus_.size(), states.size()); ++i) {
-    set(gpu_generator(gpus_[i]), states[i].toTensor());
+    set_generator_state(gpus_[i], states[i].toTensor());
   }
 }
 

@@ -35,14 +35,6 @@ std::shared_ptr<Stateful> borrowed(Stateful& object);
 /// LibTorch's. The optimizer must outlive the result.
 std::shared_ptr<Stateful> optimizer_state(torch::optim::Optimizer& optimizer);
 
-/// Returns an adapter of a variable, which must outlive the result.
-/// @tparam Type  bool, int64_t, double, std::string or at::Tensor.
-/// @param name  the entry's name, for errors.
-template <class Type>
-std::shared_ptr<Stateful> variable_state(const std::string& name,
-                                         Type& variable,
-                                         CheckpointScope scope);
-
 /// The states of this rank's default generators: {'cpu': tensor, 'cuda':
 /// [tensor, ...]}, with the tensors of Python's torch.get_rng_state and
 /// torch.cuda.get_rng_state.

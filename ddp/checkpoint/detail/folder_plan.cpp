@@ -7,8 +7,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <optional>
-#include <string_view>
 
 #include <c10/util/Exception.h>
 
@@ -20,19 +18,6 @@ namespace {
 constexpr std::string_view kStart = "step-";
 constexpr std::string_view kExtension = ".pt";
 constexpr std::string_view kTemporary = ".tmp";
-
-/// Returns the step of a checkpoint with this name; std::nullopt for other
-/// names. Each step has exactly one name.
-std::optional<int64_t> step_of(std::string_view file) {
-  if (file.size() <= kStart.size() + kExtension.size()) {
-    return std::nullopt;
-  }
-  const auto digits = file.substr(
-      kStart.size(), file.size() - kStart.size() - kExtension.size());
-  const auto step = parse_number<int64_t>(digits);
-  return step && *step >= 0 && file == checkpoint_name(*step) ? step
-                                                              : std::nullopt;
-}
 
 bool is_leftover(std::string_view file) {
   return file.size() > kTemporary.size() &&
@@ -53,6 +38,17 @@ BySteps by_steps(const std::vector<std::string>& files) {
 }
 
 }  // namespace
+
+std::optional<int64_t> step_of(std::string_view file) {
+  if (file.size() <= kStart.size() + kExtension.size()) {
+    return std::nullopt;
+  }
+  const auto digits = file.substr(
+      kStart.size(), file.size() - kStart.size() - kExtension.size());
+  const auto step = parse_number<int64_t>(digits);
+  return step && *step >= 0 && file == checkpoint_name(*step) ? step
+                                                              : std::nullopt;
+}
 
 std::string checkpoint_name(int64_t step) {
   std::array<char, 32> name{};

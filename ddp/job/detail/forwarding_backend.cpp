@@ -25,21 +25,9 @@ void ForwardingBackend::shutdown() {
   inner().shutdown();
 }
 
-void ForwardingBackend::waitForPendingWorks() {
-  inner().waitForPendingWorks();
-}
-
 c10::intrusive_ptr<c10d::Backend::Options>
 ForwardingBackend::getBackendOptions() {
   return inner().getBackendOptions();
-}
-
-void ForwardingBackend::setSequenceNumberForGroup() {
-  inner().setSequenceNumberForGroup();
-}
-
-uint64_t ForwardingBackend::getSequenceNumberForGroup() {
-  return inner().getSequenceNumberForGroup();
 }
 
 bool ForwardingBackend::supportsCoalescing() const {
@@ -168,11 +156,6 @@ ForwardingBackend::Work ForwardingBackend::barrier(
     const c10d::BarrierOptions& options) {
   return start({"barrier", options.device},
                [&](auto& backend) { return backend.barrier(options); });
-}
-
-void ForwardingBackend::monitoredBarrier(const c10d::BarrierOptions& options,
-                                         bool wait_all_ranks) {
-  for_collective(std::nullopt).monitoredBarrier(options, wait_all_ranks);
 }
 
 ForwardingBackend::Work ForwardingBackend::send(Tensors& tensors,

@@ -11,8 +11,9 @@
 namespace ddp::detail {
 
 /// Forwards collectives and messages to another backend. `allreduce_sparse`,
-/// `allgather_coalesced`, `allgather_into_tensor_coalesced` and
-/// `reduce_scatter_tensor_coalesced` are not forwarded and throw c10::Error.
+/// `allgather_coalesced`, `allgather_into_tensor_coalesced`,
+/// `reduce_scatter_tensor_coalesced` and `monitoredBarrier` are not forwarded
+/// and throw c10::Error.
 /// Base class of backends that count, reorder or change some of the calls.
 ///
 /// Example:
@@ -42,10 +43,7 @@ class ForwardingBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void abort() override;
   void shutdown() override;
-  void waitForPendingWorks() override;
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  void setSequenceNumberForGroup() override;
-  uint64_t getSequenceNumberForGroup() override;
 
   bool supportsCoalescing() const override;
   void startCoalescing() override;
@@ -86,8 +84,6 @@ class ForwardingBackend : public c10d::Backend {
                 Tensors& inputs,
                 const c10d::AllToAllOptions& options) override;
   Work barrier(const c10d::BarrierOptions& options) override;
-  void monitoredBarrier(const c10d::BarrierOptions& options,
-                        bool wait_all_ranks) override;
 
   Work send(Tensors& tensors, int to, int tag) override;
   Work recv(Tensors& tensors, int from, int tag) override;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -18,7 +17,6 @@ namespace ddp::detail {
 /// `ddp::destroy_process_group`.
 struct Job {
   pid_t process = ::getpid();
-  timespec began{};  ///< when init_process_group was called, by a coarse clock
   WorkerEnv env;
   std::string backend_name;
   c10::Device device = c10::Device(c10::kCPU);

@@ -67,9 +67,7 @@ RankReport OpenGroups::report() const {
   }
   // The thread that used a group last is expected to use it next.
   for (size_t i = 0; i < starters.size(); ++i) {
-    const auto wait = starters[i] == std::thread::id()
-                          ? waits.begin()
-                          : waits.find(starters[i]);
+    const auto wait = waits.find(starters[i]);
     report.groups[i].blocked_by = wait == waits.end() ? -1 : wait->second;
   }
   return report;

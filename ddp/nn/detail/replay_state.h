@@ -1,110 +1,53 @@
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <optional>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <c10/core/DeviceType.h>
-#include <c10/core/ScalarType.h>
 
 #include "ddp/amp/autocast.h"
-#include "ddp/tensors/generator_states.h"
 
 namespace ddp::detail {
 
 /// State that a computation depends on besides its arguments and parameters:
-/// the default generators and autocast.
+/// the default generators and autocast. Both computations make narrow copies of
+/// parameters for themselves instead of taking them from autocast's cache,
+/// since these copies are part of their graph.
 class ReplayState {
  public:
+  using Computation = std::function<std::vector<at::Tensor>()>;
+
   /// Records the current state.
   /// @param near  the generators of these tensors' GPUs are recorded, and
   ///   always the CPU's.
   explicit ReplayState(const std::vector<at::Tensor>& near);
 
-  /// Call after the first computation: forgets the generators that it has not
-  /// drawn from. A replay leaves these alone, since another thread may draw
-  /// from them.
-  /// @param has_drawn_on_cpu  whether the computation drew from the CPU's
-  ///   generator. A changed state is no proof there, since another thread may
-  ///   have changed it. A changed state of a GPU's generator counts as drawn.
-  void forget_unused_generators(bool has_drawn_on_cpu);
+  /// Computes for the first time, in the recorded state. Forgets the generators
+  /// that the computation has not drawn from: a replay leaves these alone,
+  /// since another thread may draw from them. A changed state of a GPU's
+  /// generator counts as drawn. On the CPU the operators that draw are counted,
+  /// because another thread may have changed the state.
+  std::vector<at::Tensor> run_first(const Computation& compute);
 
-  /// Returns true if a replay draws from the CPU's generator.
-  bool draws_on_cpu() const { return cpu_after_.has_value(); }
+  /// Returns true if the first computation has drawn from the CPU's generator.
+  bool draws_on_cpu() const { return cpu_after_.defined(); }
 
-  /// Call after the replay, while its `Draws` still exists. Returns true if the
-  /// CPU's generator is in the same state as after the first computation.
-  /// Otherwise another thread has drawn from it during one of the two
-  /// computations.
-  bool has_drawn_the_same() const {
-    return !cpu_after_ || cpu_after_->are_current();
-  }
-
-  /// Sets the recorded autocast during its lifetime, and restores the previous
-  /// one.
-  class Scope;
-
-  /// Sets the generators to the recorded states during its lifetime, and
-  /// restores their previous states. Only one replay at a time draws from the
-  /// CPU's generator, which the threads of a backward pass over several GPUs
-  /// share; a replay on another thread waits. A replay within a replay (of a
-  /// part that computes gradients itself) does not wait.
-  class Draws;
+  /// Computes again in the recorded state, and restores the present state. Only
+  /// one replay at a time draws from the CPU's generator, which the threads of
+  /// a backward pass over several GPUs share; a replay on another thread waits.
+  /// A replay within a replay (of a part that computes gradients itself) does
+  /// not wait.
+  /// @throws c10::Error if another thread has drawn from the CPU's generator
+  ///   during one of the two computations.
+  std::vector<at::Tensor> run_again(const Computation& compute) const;
 
  private:
-  struct Autocast {
-    c10::DeviceType device_type;
-    bool is_enabled;
-    c10::ScalarType dtype;
-  };
-
-  GeneratorStates generators_;
-  /// State after the first computation, if it has drawn on the CPU.
-  std::optional<GeneratorStates> cpu_after_;
-  std::vector<Autocast> autocasts_;
-};
-
-class ReplayState::Scope {
- public:
-  explicit Scope(const ReplayState& state);
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  std::vector<std::unique_ptr<AutocastGuard>> guards_;
-};
-
-class ReplayState::Draws {
- public:
-  explicit Draws(const ReplayState& state);
-  ~Draws();
-  Draws(const Draws&) = delete;
-  Draws& operator=(const Draws&) = delete;
-
- private:
-  std::unique_lock<std::recursive_mutex> cpu_;
-  GeneratorStates before_;
-};
-
-/// Marks that this thread computes a segment, during its lifetime. Autocast
-/// makes narrow copies of parameters for the segment alone, since they are part
-/// of its graph.
-class SegmentScope {
- public:
-  SegmentScope();
-  ~SegmentScope();
-  SegmentScope(const SegmentScope&) = delete;
-  SegmentScope& operator=(const SegmentScope&) = delete;
-
-  /// Returns true if an object of this class lives on this thread.
-  static bool is_entered();
-
- private:
-  bool caches_casts_;
+  std::vector<std::pair<c10::Device, at::Tensor>> generators_;
+  at::Tensor cpu_after_;  // after the first computation, if that has drawn
+  AutocastOptions cpu_autocast_;
+  AutocastOptions cuda_autocast_;
 };
 
 }  // namespace ddp::detail

@@ -5,9 +5,14 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/nn/detail/batch_norm_math.h"
-
 namespace ddp::detail {
+
+/// Buffers for the running statistics; undefined if there are none.
+struct RunningStatistics {
+  at::Tensor mean;
+  at::Tensor var;
+  double factor = 0;  ///< weight of the new batch
+};
 
 /// Arguments of one forward of a `SyncBatchNorm`.
 struct SyncBatchNormCall {
@@ -21,6 +26,9 @@ struct SyncBatchNormCall {
   /// Reason why this rank's input is invalid, one line; "" if it is valid.
   std::string problem;
 };
+
+/// Returns the dtype of the statistics of inputs of a dtype.
+c10::ScalarType statistics_type(c10::ScalarType input);
 
 /// Computes the batch norm of `input` over the ranks' batches. Collective, and
 /// so is its backward pass if the input needs a gradient.

@@ -47,6 +47,7 @@ struct GradHooks::Link {
   std::weak_ptr<Listener> owner;
   size_t index = 0;
   bool throws_without_owner = false;
+  bool has_local = false;  // a gradient came in a pass of this rank alone
 
   bool is_of(const std::shared_ptr<Listener>& other) const {
     return !owner.owner_before(other) && !other.owner_before(owner);
@@ -152,6 +153,21 @@ const NamedParameter* GradHooks::first_foreign() const {
     }
   }
   return nullptr;
+}
+
+void GradHooks::record_local(size_t index) {
+  hooked_[index].link->has_local = true;
+}
+
+bool GradHooks::has_local(size_t index) const {
+  const Hooked& hooked = hooked_[index];
+  return hooked.link->has_local && hooked.parameter.tensor.grad().defined();
+}
+
+void GradHooks::clear_local() {
+  for (const auto& hooked : hooked_) {
+    hooked.link->has_local = false;
+  }
 }
 
 namespace {

@@ -40,6 +40,14 @@ class GradHooks {
   /// owns, or null.
   const NamedParameter* first_foreign() const;
 
+  /// Records that a gradient has come in a pass of this rank alone. Objects
+  /// that share the parameter see the record.
+  void record_local(size_t index);
+  /// Returns whether the parameter's `.grad` has such a gradient.
+  bool has_local(size_t index) const;
+  /// Ends the records: the gradients have been averaged.
+  void clear_local();
+
   /// Sets whether a graph of an earlier forward still needs this object. If it
   /// is destroyed then, its hooks throw c10::Error until another object claims
   /// the parameters. Otherwise its hooks do nothing after its end.

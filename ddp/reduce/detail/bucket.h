@@ -49,8 +49,7 @@ struct Slot {
   at::Tensor content;
   std::optional<size_t> bucket;  ///< nullopt if the plan leaves it out
   GradState state = GradState::expected;
-  bool has_local = false;  ///< a gradient came in a pass of this rank alone
-  bool is_view = false;    ///< `.grad` is always memory of the bucket
+  bool is_view = false;  ///< `.grad` is always memory of the bucket
   /// The program holds the tensor in `.grad`, which gets a copy of the average.
   bool keeps_own = false;
 };

@@ -81,6 +81,7 @@ void GradientBuckets::build() {
     }
   }
   buckets_ = std::move(buckets);
+  has_begun_.assign(buckets_.size(), true);
 }
 
 void GradientBuckets::join_spare() const {
@@ -136,16 +137,25 @@ void GradientBuckets::move_to(BucketPlan plan) {
   }
 }
 
-void GradientBuckets::begin() {
-  if (layout_.keeps_memory) {
+void GradientBuckets::begin(std::optional<at::Device> device) {
+  has_begun_.assign(buckets_.size(), layout_.keeps_memory);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!device ||
+        slots_[plan_[i].front()].parameter.tensor.device() == *device) {
+      begin_bucket(i);
+    }
+  }
+}
+
+void GradientBuckets::begin_bucket(size_t index) {
+  if (has_begun_[index]) {
     return;
   }
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    if (buckets_[i]->is_aliased()) {
-      replace_bucket(i);
-    } else {
-      buckets_[i]->begin();
-    }
+  has_begun_[index] = true;
+  if (buckets_[index]->is_aliased()) {
+    replace_bucket(index);
+  } else {
+    buckets_[index]->begin();
   }
 }
 
@@ -178,6 +188,7 @@ bool GradientBuckets::add(size_t index) {
               "ddp::checkpoint_activations, or static_graph(true) where "
               "backward passes of your own inside the pass share parameters; "
               "else sum the losses and call backward() once");
+  begin_bucket(slot.bucket.value());
   slot.state = GradState::arrived;
   return buckets_[slot.bucket.value()]->add(slot, scaled_);
 }
@@ -197,6 +208,7 @@ void GradientBuckets::fill_missing(size_t index) {
   if (!slot.bucket) {
     return;
   }
+  begin_bucket(*slot.bucket);
   slot.state = GradState::filled;
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.defined() && grad.is_same(slot.content)) {
@@ -231,7 +243,6 @@ void GradientBuckets::assign_grads_except(
 void GradientBuckets::reset() {
   for (auto& slot : slots_) {
     slot.state = GradState::expected;
-    slot.has_local = false;
     slot.keeps_own = false;
   }
   for (const auto& bucket : buckets_) {

@@ -66,10 +66,6 @@ class GradientBuckets {
   /// Sets the factor for gradients that enter a bucket.
   void set_scale(double scale) { scaled_.set_scale(scale); }
 
-  /// Records that a gradient has come in a pass of this rank alone.
-  void record_local(size_t index) { slots_[index].has_local = true; }
-  bool has_local(size_t index) const { return slots_[index].has_local; }
-
   bool has_bucket(size_t index) const {
     return slots_[index].bucket.has_value();
   }
@@ -96,7 +92,10 @@ class GradientBuckets {
 
   /// Begins a pass, which may overwrite the memory. A bucket gets new memory if
   /// it is aliased, see `Bucket::is_aliased`, unless the layout keeps memory.
-  void begin();
+  /// @param device  with it, a bucket of another device begins with its first
+  ///                gradient: the thread of that device may accumulate into
+  ///                the bucket's memory at this moment.
+  void begin(std::optional<at::Device> device = std::nullopt);
 
   /// Makes the bucket's memory the `.grad` of each parameter, or copies it into
   /// a tensor that the program has put there and holds.
@@ -109,6 +108,7 @@ class GradientBuckets {
  private:
   void build();
   std::unique_ptr<Bucket> make_bucket(size_t index);
+  void begin_bucket(size_t index);
   void replace_bucket(size_t index);
 
   std::vector<Slot> slots_;  // never moves: buckets point into it
@@ -116,6 +116,7 @@ class GradientBuckets {
   BucketLayout layout_;
   BucketPlan plan_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::vector<bool> has_begun_;  // of each bucket, in this pass
   at::Tensor spare_;
   std::optional<c10::Stream> spare_stream_;  // on a GPU, if not in a bucket
   bool spare_in_bucket_ = false;

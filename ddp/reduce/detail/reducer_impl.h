@@ -126,9 +126,9 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
 
   void on_gradient(size_t index);
   void on_lost();
-  void open();
+  void open(at::Device device);
   void expect_end();
-  void begin(int ranks);
+  void begin(int ranks, std::optional<at::Device> device);
   void add(size_t index);
   void complete();
   std::vector<size_t> finish();

@@ -7,7 +7,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
@@ -175,8 +174,7 @@ Replica make_replica(const StateLayout& layout,
   const c10::InferenceMode no_inference(false);
   const torch::NoGradGuard no_grad;
   // clone() runs reset(), which draws random values that are overwritten.
-  const ddp::detail::GeneratorStates random(generators_near(device));
-  const auto restore = c10::make_scope_exit([&random] { random.restore(); });
+  const ddp::detail::GeneratorGuard random(generators_near(device));
   const auto& module = *layout.modules.front();
   Replica replica{index, device, copy_of(module, device, make), {}, {}, {}, {}};
   auto copy = read_state(replica.module);

@@ -58,8 +58,6 @@ class StalenessGate {
   /// arrived are still applied.
   void drop(int worker);
 
-  int64_t version() const { return version_; }
-
  private:
   bool is_feasible_without(int worker, int64_t version) const;
 

@@ -48,10 +48,6 @@ std::string rank_refusal(const Hello& hello, const JobTerms& terms) {
   return "";
 }
 
-std::string with_address(const std::string& host, const std::string& address) {
-  return address.empty() ? host : host + " (" + address + ")";
-}
-
 }  // namespace
 
 std::string host_range(const JobTerms& terms) {
@@ -106,14 +102,10 @@ HostTable::iterator holder_of_rank(const Hello& hello,
 }
 
 std::string rank_taken_text(const Hello& hello, const KnownHost& holder) {
-  const Hello& other = holder.hello;
   return "expected --node-rank " +
          std::to_string(hello.wanted_rank.value_or(0)) +
-         " of one host, but got it from " +
-         with_address(other.host,
-                      other.seen_address.empty() ? holder.state.store.host
-                                                 : other.seen_address) +
-         " and " + with_address(hello.host, hello.seen_address) +
+         " of one host, but got it from " + holder.hello.host + " (" +
+         holder.state.store.host + ") and " + hello.host +
          "; give each host its own";
 }
 

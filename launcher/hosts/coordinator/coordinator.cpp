@@ -17,22 +17,9 @@ namespace {
 
 // Time for all hosts to hear that the job is closed.
 constexpr std::chrono::seconds kClosingTime{5};
-// Time for the hosts of a failed world to report their own failures: many times
-// the time of a message. One stuck host delays all others by this.
-constexpr std::chrono::milliseconds kJudgingTime{500};
 // Time for a host to connect again. A host begins at once; a killed one is
 // removed after this time.
 constexpr std::chrono::seconds kReconnectTime{2};
-
-bool is_loopback_text(const std::string& address) {
-  return address == "::1" || address.rfind("127.", 0) == 0;
-}
-
-/// "fe80::1" from "fe80::1%eth0", because each host names its interfaces
-/// differently.
-std::string without_interface(const std::string& address) {
-  return address.substr(0, address.find('%'));
-}
 
 }  // namespace
 
@@ -86,9 +73,6 @@ Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ == Phase::closing) {
     consider(closing_since_ + kClosingTime);
   }
-  if (phase_ == Phase::judging) {
-    consider(judging_since_ + kJudgingTime);
-  }
   if (phase_ == Phase::gathering) {
     consider(gathering_.next_deadline(now_));
   }
@@ -97,32 +81,12 @@ Coordinator::Time Coordinator::next_deadline() const {
 }
 
 void Coordinator::advance(Time now) {
-  now = std::max(now, now_);
-  const auto passed = now - now_;
-  if (passed > 2 * options_.timeouts.keep_alive) {
-    // This process was suspended, which does not count as silence of the hosts:
-    // their messages are still to be read.
-    gathering_.delay(passed, now);
-    closing_since_ += passed;
-    judging_since_ += passed;
-    for (auto& [connection, host] : hosts_) {
-      host.last_heard += passed;
-      if (host.away_since) {
-        *host.away_since += passed;
-      }
-    }
-  }
-  now_ = now;
+  now_ = std::max(now, now_);
 }
 
 Coordinator::Actions Coordinator::update_and_answer(
     std::optional<Connection> asker) {
   remove_silent_hosts();
-  if (phase_ == Phase::judging &&
-      (counts_.owing_report == 0 ||
-       (now_ - judging_since_ >= kJudgingTime && !waits_for_silent_host()))) {
-    judge_failure();
-  }
   form_or_give_up();
   if (phase_ == Phase::running && counts_.succeeded == counts_.seated) {
     close(0, "");
@@ -167,7 +131,7 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
   }
   const auto holder = holder_of_rank(hello, options_.terms, hosts_);
   if (holder != hosts_.end()) {
-    if (is_holder_alive(holder->second)) {
+    if (!holder->second.away_since) {
       actions_.push_back(
           Send{from, RendezvousLost{rank_taken_text(hello, holder->second)}});
     }
@@ -203,24 +167,6 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
   hosts_.insert(std::move(host));
 }
 
-/// Whether the holder of a rank that another host wants is alive. The other
-/// host may be the holder's next ddprun. A holder is alive if it has sent a
-/// message since the rank was first contested.
-bool Coordinator::is_holder_alive(KnownHost& host) {
-  if (is_own(host)) {
-    return true;
-  }
-  if (!host.contested_since ||
-      now_ - *host.contested_since > options_.timeouts.silence()) {
-    host.contested_since = now_;
-  }
-  const bool was_heard = host.last_heard > *host.contested_since;
-  if (was_heard) {
-    host.contested_since.reset();
-  }
-  return was_heard;
-}
-
 void Coordinator::on_state(Connection from, const HostState& state) {
   const auto found = hosts_.find(from);
   if (found == hosts_.end()) {
@@ -234,7 +180,7 @@ void Coordinator::on_state(Connection from, const HostState& state) {
     return;
   }
   update(host, [&] { host.state = state; });
-  if (has_world() && host.seat) {
+  if (phase_ == Phase::running && host.seat) {
     on_state_in_world(host);
   } else if (phase_ == Phase::running && state.joins &&
              counts_.seated < options_.terms.most_hosts && !has_success_) {
@@ -253,9 +199,6 @@ void Coordinator::on_state_in_world(KnownHost& host) {
     on_failure(host, *failed);
     return;
   }
-  if (phase_ == Phase::judging) {
-    return;  // other states change nothing
-  }
   if (host.state.joins && host.state.outcome) {
     // It lost the coordinator after its workers had ended.
     update(host, [&] { host.seat.reset(); });
@@ -268,37 +211,17 @@ void Coordinator::on_state_in_world(KnownHost& host) {
 }
 
 void Coordinator::on_failure(const KnownHost& host, const HostFailed& failure) {
-  if (!first_failure_) {
-    first_failure_ = {host.hello.id, host.hello.host, failure};
-  }
-  if (phase_ == Phase::running) {
-    phase_ = Phase::judging;
-    judging_since_ = now_;
-    answer_all_ = true;
-  }
-}
-
-void Coordinator::judge_failure() {
-  const ReportedFailure& first = *first_failure_;
-  const HostFailed& failure = first.failure;
+  const std::string& name = host.hello.host;
   if (failure.is_final || restarts_ >= options_.terms.max_restarts) {
     close(failure.status.shell_code(),
-          "rank " + std::to_string(failure.rank) + " on host " + first.host +
-              " failed: " + failure.status.text());
-    closed_.first = FirstFailure{failure.rank, first.host};
+          "rank " + std::to_string(failure.rank) + " on host " + name +
+              (failure.reason.empty() ? " failed: " + failure.status.text()
+                                      : " could not start: " + failure.reason));
+    closed_.first = FirstFailure{failure.rank, name};
     return;
   }
   ++restarts_;
-  failed_id_ = first.id;
-  break_world({Change::failed, first.host});
-}
-
-bool Coordinator::waits_for_silent_host() const {
-  return std::any_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
-    const KnownHost& host = entry.second;
-    return !is_own(host) && owes_report(host, generation_) &&
-           (host.away_since || host.last_heard <= judging_since_);
-  });
+  break_world({Change::failed, name});
 }
 
 void Coordinator::on_connection_lost(HostTable::iterator away,
@@ -332,9 +255,6 @@ void Coordinator::remove(HostTable::iterator gone,
   hosts_.erase(gone);
   counts_ -= counts_of(host, generation_);
   if (is_own(host)) {
-    if (phase_ == Phase::judging) {
-      judge_failure();
-    }
     if (phase_ == Phase::gathering || phase_ == Phase::running) {
       close(kExitFailure,
             "host " + host.hello.host +
@@ -350,10 +270,6 @@ void Coordinator::remove(HostTable::iterator gone,
   if (phase_ == Phase::running && host.seat &&
       !host.has_succeeded_in(generation_)) {
     break_world(lost);
-  }
-  if (phase_ == Phase::judging && change == Change::vanished &&
-      owes_report(host, generation_) && !host.has_succeeded_in(generation_)) {
-    break_world(lost);  // this loss may have caused the failure
   }
 }
 
@@ -411,8 +327,6 @@ void Coordinator::form() {
   phase_ = Phase::running;
   counts_ = counts_of(hosts_, generation_);
   last_host_count_ = counts_.seated;
-  failed_id_.clear();
-  first_failure_.reset();
   lost_.clear();
   has_success_ = false;
   answer_all_ = true;
@@ -444,16 +358,7 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
     return;
   }
   const HostState& state = host.state;
-  const bool is_its_failure =
-      host.hello.id == failed_id_ && state.generation == generation_;
-  Noted noted{waiting_text(host)};
-  if (phase_ == Phase::judging && owes_report(host, generation_)) {
-    noted.ends = generation_;
-  }
-  if (is_behind_other_address(host)) {
-    noted.seen_address = host.hello.seen_address;
-  }
-  Message message = std::move(noted);
+  Message message = Noted{waiting_text(host)};
   if (phase_ == Phase::done || phase_ == Phase::closing) {
     if (phase_ == Phase::done || !is_own(host)) {
       message = closed_;
@@ -462,24 +367,11 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
     if (phase_ == Phase::running && host.seat && !host.is_in(generation_)) {
       message = WorldFormed{*host.seat};
     }
-  } else if (state.generation >= 0 && !is_its_failure &&
-             !(has_world() && host.seat && host.is_in(generation_))) {
+  } else if (state.generation >= 0 && !(phase_ == Phase::running && host.seat &&
+                                        host.is_in(generation_))) {
     message = Broken{state.generation, broken_};
   }
   actions_.push_back(Send{connection, std::move(message)});
-}
-
-/// Whether other hosts may not reach rank 0's store, because its host connects
-/// from another address than it names, as behind NAT.
-bool Coordinator::is_behind_other_address(const KnownHost& host) const {
-  const bool is_rank_0 = phase_ == Phase::running && host.seat &&
-                         host.is_in(generation_) && host.seat->host_rank == 0 &&
-                         host.seat->host_count > 1;
-  const std::string& seen = host.hello.seen_address;
-  const std::string& named = host.state.store.host;
-  return is_rank_0 && !options_.terms.ranks_are_fixed && !seen.empty() &&
-         !is_loopback_text(seen) && !is_loopback_text(named) &&
-         without_interface(seen) != without_interface(named);
 }
 
 /// Reason why a host waits while others work; empty if it does not wait.

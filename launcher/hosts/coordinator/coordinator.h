@@ -24,16 +24,9 @@ namespace launcher {
 ///   first time: most_hosts); see Gathering. Hosts above most_hosts are spare.
 ///
 /// - running: the world breaks when a host joins (below most_hosts, and before
-///   any host has succeeded), vanishes, leaves or fails. Gathering follows,
-///   after a failure once it is judged. A failure costs one of max_restarts;
-///   the other changes cost nothing. When all hosts have succeeded the job is
-///   closed.
-///
-/// - judging: a world ends by a failure. Its other hosts are asked for failures
-///   of their own. When they have answered, or after half a second, the failure
-///   that arrived first counts. A host without any message since then is waited
-///   for: if it vanishes, its loss has broken the world and the failure does
-///   not count.
+///   any host has succeeded), vanishes, leaves or fails. Gathering follows. The
+///   failure that arrives first costs one of max_restarts; the other changes
+///   cost nothing. When all hosts have succeeded the job is closed.
 ///
 /// - closing: the job has succeeded, or a host has failed and no restart is
 ///   left or the host calls its failure final, or too few hosts are left, or
@@ -46,11 +39,10 @@ namespace launcher {
 /// has seen. A host that is in another state than the coordinator expects gets
 /// the news as an answer to each of its messages.
 ///
-/// A host that is silent for RendezvousTimeouts::silence() is removed. Time
-/// during which this process was suspended does not count. A host whose
-/// connection ends is removed if it does not connect again within two seconds.
-/// A host that lost its connection connects again at once and keeps its place;
-/// a killed ddprun does not.
+/// A host that is silent for RendezvousTimeouts::silence() is removed. A host
+/// whose connection ends is removed if it does not connect again within two
+/// seconds. A host that lost its connection connects again at once and keeps
+/// its place; a killed ddprun does not.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -107,7 +99,7 @@ class Coordinator {
   bool is_done() const { return phase_ == Phase::done; }
 
  private:
-  enum class Phase { gathering, running, judging, closing, done };
+  enum class Phase { gathering, running, closing, done };
   void advance(Time now);
   /// Makes the changes that are due, and answers `asker`, or all hosts after a
   /// change for all.
@@ -115,7 +107,6 @@ class Coordinator {
 
   void update(KnownHost& host, const std::function<void()>& change);
   void on_hello(Connection from, const Hello& hello);
-  bool is_holder_alive(KnownHost& host);
   void on_state(Connection from, const HostState& state);
   void on_state_in_world(KnownHost& host);
   void on_connection_lost(HostTable::iterator away, const std::string& how);
@@ -126,8 +117,6 @@ class Coordinator {
               const std::string& how = "");
   void remove_silent_hosts();
   void on_failure(const KnownHost& host, const HostFailed& failure);
-  bool waits_for_silent_host() const;
-  void judge_failure();
 
   void break_world(WorldBroken why);
   void form_or_give_up();
@@ -135,7 +124,6 @@ class Coordinator {
   void close(int exit_code, const std::string& text);
   void finish_closing();
   void send_answer(Connection connection, const KnownHost& host);
-  bool is_behind_other_address(const KnownHost& host) const;
   std::string waiting_text(const KnownHost& host) const;
   std::string loopback_hint() const;
 
@@ -143,15 +131,6 @@ class Coordinator {
     return host.hello.id == options_.own_id;
   }
   bool is_own_alone() const;
-  bool has_world() const {
-    return phase_ == Phase::running || phase_ == Phase::judging;
-  }
-
-  struct ReportedFailure {
-    std::string id;    // of the host
-    std::string host;  // its name
-    HostFailed failure;
-  };
 
   Options options_;
   Phase phase_ = Phase::gathering;
@@ -161,8 +140,6 @@ class Coordinator {
   Time next_removal_;                // no host is removed before this time
   Time now_;
   Time closing_since_;
-  Time judging_since_{};
-  std::optional<ReportedFailure> first_failure_;  // in the present world
   Gathering gathering_;
   int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
@@ -171,7 +148,6 @@ class Coordinator {
   bool has_lost_ = false;          // a world has ended; broken_ is the reason
   bool has_success_ = false;       // of a host in the present world
   bool answer_all_ = false;        // a change that all hosts must hear of
-  std::string failed_id_;          // host whose failure broke the last world
   std::vector<WorldBroken> lost_;  // lost hosts of the last world
   /// Change that ended the last world. The initial value is for a world of an
   /// earlier coordinator at this endpoint, which a host may still know.

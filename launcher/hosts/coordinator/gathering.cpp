@@ -141,13 +141,6 @@ std::string Gathering::end_text(int joined, int known, Time now) const {
                        : " (--rdzv-conf join_timeout)");
 }
 
-void Gathering::delay(Time::duration time, Time now) {
-  since_ = std::min(since_ + time, now);
-  if (enough_since_) {
-    *enough_since_ += time;
-  }
-}
-
 Gathering::Time Gathering::next_deadline(Time now) const {
   const Time last = since_ + timeouts_.join;
   const Time called =

@@ -51,10 +51,6 @@ class Gathering {
                        const std::vector<WorldBroken>& lost,
                        Time now) const;
 
-  /// Adds the time before `now` in which this process was suspended and no host
-  /// could join.
-  void delay(Time::duration time, Time now);
-
   /// Time at which the verdict can change without a message.
   Time next_deadline(Time now) const;
 

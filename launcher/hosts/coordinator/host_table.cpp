@@ -13,7 +13,6 @@ HostCounts& HostCounts::operator+=(const HostCounts& other) {
   joined += other.joined;
   seated += other.seated;
   succeeded += other.succeeded;
-  owing_report += other.owing_report;
   return *this;
 }
 
@@ -21,23 +20,13 @@ HostCounts& HostCounts::operator-=(const HostCounts& other) {
   joined -= other.joined;
   seated -= other.seated;
   succeeded -= other.succeeded;
-  owing_report -= other.owing_report;
   return *this;
-}
-
-bool owes_report(const KnownHost& host, int generation) {
-  const HostState& state = host.state;
-  const bool has_failed =
-      state.outcome && std::holds_alternative<HostFailed>(*state.outcome);
-  return host.seat && host.is_in(generation) && !state.joins && !has_failed &&
-         state.heard_end != generation;
 }
 
 HostCounts counts_of(const KnownHost& host, int generation) {
   return {.joined = host.has_joined() ? 1 : 0,
           .seated = host.seat ? 1 : 0,
-          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0,
-          .owing_report = owes_report(host, generation) ? 1 : 0};
+          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0};
 }
 
 HostCounts counts_of(const HostTable& hosts, int generation) {

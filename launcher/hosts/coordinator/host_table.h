@@ -22,8 +22,6 @@ struct KnownHost {
   /// Time at which its connection ended. It may connect again.
   std::optional<std::chrono::steady_clock::time_point> away_since{};
   std::string how_lost{};  ///< reason for the end of that connection
-  /// Time since which another host wants its rank.
-  std::optional<std::chrono::steady_clock::time_point> contested_since{};
 
   /// Whether it waits for the next world and is connected.
   bool has_joined() const { return state.joins && !away_since; }
@@ -42,18 +40,14 @@ using HostTable = std::map<uint64_t, KnownHost>;
 /// change of a host, because counting all hosts for each message would take too
 /// long in large jobs.
 struct HostCounts {
-  int joined = 0;        ///< wait for the next world
-  int seated = 0;        ///< are in the present world
-  int succeeded = 0;     ///< are in it, and their workers have succeeded
-  int owing_report = 0;  ///< owes_report() is true
+  int joined = 0;     ///< wait for the next world
+  int seated = 0;     ///< are in the present world
+  int succeeded = 0;  ///< are in it, and their workers have succeeded
 
   HostCounts& operator+=(const HostCounts& other);
   HostCounts& operator-=(const HostCounts& other);
 };
 
-/// Whether a host runs workers in that world, and has not yet reported whether
-/// they failed, after it heard that the world ends.
-bool owes_report(const KnownHost& host, int generation);
 HostCounts counts_of(const KnownHost& host, int generation);
 HostCounts counts_of(const HostTable& hosts, int generation);
 

@@ -24,11 +24,8 @@ bool are_same(const std::vector<SocketAddress>& left,
 
 }  // namespace
 
-CoordinatorConnection::CoordinatorConnection(
-    EventLoop& loop, std::vector<SocketAddress> addresses, Handlers handlers)
-    : loop_(loop),
-      addresses_(std::move(addresses)),
-      handlers_(std::move(handlers)) {}
+CoordinatorConnection::CoordinatorConnection(EventLoop& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)) {}
 
 void CoordinatorConnection::connect() {
   own_address_.clear();

@@ -29,12 +29,9 @@ class CoordinatorConnection {
     std::function<void(RendezvousClient::Loss, const std::string& how)> on_lost;
   };
 
-  /// @param addresses of the endpoint, which connect() tries in turn
-  CoordinatorConnection(EventLoop& loop,
-                        std::vector<SocketAddress> addresses,
-                        Handlers handlers);
+  CoordinatorConnection(EventLoop& loop, Handlers handlers);
 
-  /// Uses other addresses of the endpoint from the next connect() on. Has no
+  /// Sets the addresses of the endpoint, which connect() tries in turn. Has no
   /// effect if only the order differs, or once a coordinator has answered.
   void use(std::vector<SocketAddress> addresses);
   void connect();

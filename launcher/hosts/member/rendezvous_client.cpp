@@ -193,37 +193,12 @@ RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
             return finish(RendezvousLost{"refused at " + endpoint_text() +
                                          ": " + on_one_line(refused.text)});
           },
-          [this](const Noted& noted) { return on_noted(noted); },
+          [this](const Noted& noted) {
+            return has_requested_news_ ? print_news(noted.waits_for)
+                                       : Actions{};
+          },
           [](const auto&) { return Actions{}; }},
       message);
-}
-
-RendezvousClient::Actions RendezvousClient::on_noted(const Noted& noted) {
-  const bool must_report_failure =
-      noted.ends == state_.generation && noted.ends > state_.heard_end;
-  if (must_report_failure) {
-    state_.heard_end = noted.ends;
-  }
-  return (must_report_failure ? send_state() : Actions{}) +
-         (has_requested_news_ ? print_news(noted.waits_for) : Actions{}) +
-         warn_of_address(noted.seen_address);
-}
-
-/// @param seen  Noted::seen_address; empty: there is nothing to warn of
-RendezvousClient::Actions RendezvousClient::warn_of_address(
-    const std::string& seen) {
-  if (seen.empty() || was_warned_ || !options_.local_address.empty()) {
-    return {};
-  }
-  was_warned_ = true;
-  const std::string shown = on_one_line(seen);
-  return {answer_of(RendezvousNote{
-      "host " + options_.hello.host + " has rank 0, and its own address, " +
-      state_.store.host + ", is MASTER_ADDR; its connection to " +
-      options_.endpoint + " comes from " + shown +
-      " there, as behind NAT. If the other hosts do not reach the first "
-      "address, give this host one that they reach, as --local-addr=" +
-      shown})};
 }
 
 RendezvousClient::Actions RendezvousClient::on_time(Time now) {
@@ -269,10 +244,12 @@ RendezvousClient::Actions RendezvousClient::request_news() {
   }
   if (phase_ != Phase::connected) {
     const std::string left = in_seconds(give_up_ - now_);
-    return print_news(has_answered_
-                          ? "the connection is lost; gives up" + left
-                          : "no ddprun has answered there yet; gives up" +
-                                left + " (--rdzv-conf join_timeout)");
+    return print_news(
+        has_answered_
+            ? "the connection is lost; gives up" + left
+            : "no ddprun has answered there yet" +
+                  (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
+                  "; gives up" + left + " (--rdzv-conf join_timeout)");
   }
   has_requested_news_ = true;
   return send_state();
@@ -347,14 +324,7 @@ std::optional<RendezvousClient::Time> RendezvousClient::next_deadline() const {
 }
 
 void RendezvousClient::advance(Time now) {
-  now = std::max(now, now_);
-  const auto passed = now - now_;
-  if (passed > 2 * options_.timeouts.keep_alive) {
-    // This process was suspended, and has messages still to read.
-    last_heard_ += passed;
-    give_up_ += passed;
-  }
-  now_ = now;
+  now_ = std::max(now, now_);
 }
 
 RendezvousClient::Actions RendezvousClient::connect() {

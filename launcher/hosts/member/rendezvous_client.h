@@ -92,13 +92,11 @@ class RendezvousClient {
   Actions connect();
   Actions send_state();
   Actions fail(const std::string& text);
-  Actions on_noted(const Noted& noted);
   Actions finish(const RendezvousAnswer& answer);
   Actions enter_world(const WorldFormed& formed);
   Actions break_world(const WorldBroken& why);
   Actions perform_due();
   Actions request_news();
-  Actions warn_of_address(const std::string& seen);
   Actions print_news(const std::string& text);
   bool has_connection() const;
   bool is_in_world() const;
@@ -123,7 +121,6 @@ class RendezvousClient {
   Time give_up_{};  // without a coordinator that answers
   WaitingNews news_;
   bool has_requested_news_ = false;
-  bool was_warned_ = false;  // by warn_of_address()
 };
 
 }  // namespace launcher

@@ -78,8 +78,7 @@ MessageJson to_json(const HostState& state) {
                    {"host_rank", state.host_rank},
                    {"joins", state.joins},
                    {"store_host", state.store.host},
-                   {"store_port", state.store.port},
-                   {"heard_end", state.heard_end}};
+                   {"store_port", state.store.port}};
   if (state.outcome) {
     const auto* failed = std::get_if<HostFailed>(&*state.outcome);
     json["outcome"] = failed == nullptr ? "succeeded" : "failed";
@@ -88,6 +87,7 @@ MessageJson to_json(const HostState& state) {
       json["code"] = failed->status.code;
       json["signal"] = failed->status.signal;
       json["final"] = failed->is_final;
+      json["reason"] = cut(failed->reason);
     }
   }
   return json;
@@ -102,7 +102,6 @@ HostState state_of(MessageFields& fields) {
   state.joins = fields.truth("joins");
   state.store = {fields.text("store_host"),
                  fields.count("store_port", 0, 65535)};
-  state.heard_end = fields.count("heard_end", -1);
   if (!fields.has("outcome")) {
     return state;
   }
@@ -114,6 +113,7 @@ HostState state_of(MessageFields& fields) {
     failed.status.signal =
         fields.count("signal", failed.status.code == 0 ? 1 : 0, 64);
     failed.is_final = fields.truth("final");
+    failed.reason = fields.text("reason", kLongestReadText);
     state.outcome = failed;
   }
   return state;
@@ -130,12 +130,6 @@ MessageJson to_json(const Noted& noted) {
   if (!noted.waits_for.empty()) {
     json["waits_for"] = cut(noted.waits_for);
   }
-  if (noted.ends >= 0) {
-    json["ends"] = noted.ends;
-  }
-  if (!noted.seen_address.empty()) {
-    json["seen_address"] = noted.seen_address;
-  }
   return json;
 }
 
@@ -143,12 +137,6 @@ Noted noted_of(MessageFields& fields) {
   Noted noted;
   if (fields.has("waits_for")) {
     noted.waits_for = fields.text("waits_for", kLongestReadText);
-  }
-  if (fields.has("ends")) {
-    noted.ends = fields.count("ends");
-  }
-  if (fields.has("seen_address")) {
-    noted.seen_address = fields.text("seen_address");
   }
   return noted;
 }

@@ -16,7 +16,7 @@
 // message that is lost, late or repeated does no harm.
 namespace launcher {
 
-inline constexpr int kMessageVersion = 4;
+inline constexpr int kMessageVersion = 5;
 /// Most bytes of an encoded message with its newline.
 inline constexpr size_t kLongestMessage = 16 * 1024;
 /// Bound of generations, ranks and numbers of hosts.
@@ -33,8 +33,6 @@ struct Hello {
   int worker_count = 1;
   std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
   std::optional<int> wanted_rank;  ///< rank among the hosts
-  /// Address of the sender, which the receiver fills in. Empty: this process.
-  std::string seen_address{};
 };
 
 /// From a host: its state. Also sent as a sign of life.
@@ -45,9 +43,6 @@ struct HostState {
   bool joins = false;   ///< whether it waits for the next world
   std::optional<HostOutcome> outcome{};  ///< of its workers in that world
   Endpoint store{};  ///< endpoint of rank 0's store if this host gets rank 0
-  /// Last generation of which the host knows that it ends by a failure; see
-  /// Noted. `outcome` then has the host's own failure, if there is one.
-  int heard_end = -1;
 };
 
 /// From a host: it leaves the job.
@@ -56,12 +51,6 @@ struct Goodbye {};
 /// From the coordinator: nothing has changed. Also sent as a sign of life.
 struct Noted {
   std::string waits_for{};  ///< reason why the host waits, for messages
-  /// Generation that ends by a failure. The host answers whether it has a
-  /// failure of its own. -1: no generation ends.
-  int ends = -1;
-  /// For the host with rank 0: address of its connection, if it differs from
-  /// the address at which the host expects the others.
-  std::string seen_address{};
 };
 
 /// From the coordinator: the world of this generation is broken.

@@ -21,6 +21,7 @@ struct HostFailed {
   int rank;  ///< of the worker that failed first
   ExitStatus status;
   bool is_final = false;  ///< this host starts no other attempt
+  std::string reason{};   ///< why it could not start; empty: see status
 };
 using HostOutcome = std::variant<HostSucceeded, HostFailed>;
 

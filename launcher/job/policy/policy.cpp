@@ -35,7 +35,7 @@ Actions Policy::on(const Event& event) {
     is_member_ = false;
   }
   if (const auto* closed = std::get_if<JobClosed>(&event)) {
-    adopt_remote_cause(*closed);
+    first_ = closed->first;
   }
   switch (phase_) {
     case Phase::joining:
@@ -73,13 +73,15 @@ Actions Policy::on_joining(const Event& event) {
       event);
 }
 
+/// After a failure here, the failure stays the cause of the end.
 Actions Policy::on_waiting(const Event& event) {
-  if (failure_of(cause_)) {
-    return on_waiting_after_failure(event);
-  }
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
-                   cause_ = broken;
+                   if (failure_of(cause_) &&
+                       broken.change == WorldBroken::Change::unreachable) {
+                     return end_job(cause_);
+                   }
+                   note_broken_world(broken);
                    return join_again();
                  },
                  [&](const auto&) { return on_without_workers(event); }},
@@ -87,15 +89,18 @@ Actions Policy::on_waiting(const Event& event) {
 }
 
 Actions Policy::on_without_workers(const Event& event) {
+  const auto end_by = [this](const Cause& cause) {
+    return end_job(failure_of(cause_) ? cause_ : cause);
+  };
   return std::visit(
-      Overloaded{[this](const SignalReceived& signal) {
+      Overloaded{[&](const SignalReceived& signal) {
                    const bool ends =
                        stop_signals_.count_without_workers(signal.number) ||
                        (is_preemption(signal) && phase_ != Phase::waiting);
-                   return ends ? end_job(signal) : Actions{};
+                   return ends ? end_by(signal) : Actions{};
                  },
-                 [this](const RendezvousLost& lost) { return end_job(lost); },
-                 [this](const JobClosed& closed) { return end_job(closed); },
+                 [&](const RendezvousLost& lost) { return end_by(lost); },
+                 [&](const JobClosed& closed) { return end_by(closed); },
                  kIgnore},
       event);
 }
@@ -111,15 +116,22 @@ Actions Policy::on_running(const Event& event) {
             return is_preemption(signal) ? preempt(signal)
                                          : on_signal_while_running(signal);
           },
-          [this](const StartFailed& failed) {
-            alive_ = 0;
-            return kill(failed);
-          },
+          [this](const StartFailed& failed) { return on_failed_start(failed); },
           [this](const WorldBroken& broken) { return stop(broken, SIGTERM); },
           [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
           [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
           kIgnore},
       event);
+}
+
+/// Tells the other hosts, which would wait for this one.
+Actions Policy::on_failed_start(const StartFailed& failed) {
+  alive_ = 0;
+  return Actions{TellOutcome{HostFailed{world_.first_rank,
+                                        {.code = failed.exit_code},
+                                        /*is_final=*/true,
+                                        failed.text}}} +
+         kill(failed);
 }
 
 Actions Policy::on_exit_while_running(const WorkerExited& exit) {
@@ -232,13 +244,10 @@ Actions Policy::on_while_ending(const Event& event) {
                    return Actions{};
                  },
                  [this](const WorldBroken& broken) {
-                   // The world broke before the failure or success, which then
-                   // does not count.
-                   const bool failed = failure_of(cause_).has_value();
-                   const bool succeeded =
-                       std::holds_alternative<std::monostate>(cause_);
-                   if (is_member_ && (failed || succeeded)) {
-                     cause_ = broken;
+                   if (is_member_ &&
+                       (failure_of(cause_) ||
+                        std::holds_alternative<std::monostate>(cause_))) {
+                     note_broken_world(broken);
                    }
                    return Actions{};
                  },
@@ -290,17 +299,20 @@ Actions Policy::on_preempted(const Event& event) {
             return is_preemption(signal) ? Actions{}
                                          : on_signal_while_running(signal);
           },
-          [this](const StartFailed& failed) {
-            alive_ = 0;
-            return kill(failed);
-          },
+          [this](const StartFailed& failed) { return on_failed_start(failed); },
           [&](const TimerFired& fired) {
             return fired.timer == Timer::preempt ? end_by_signal() : Actions{};
           },
-          // No time is left for another attempt.
-          [&](const WorldBroken&) { return end_by_signal(); },
-          [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
-          [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
+          // What happens on other hosts takes no time from these workers. No
+          // other attempt follows.
+          [this](const WorldBroken&) { return leave(); },
+          [this](const JobClosed& closed) {
+            if (closed.exit_code != 0 &&
+                std::holds_alternative<std::monostate>(cause_)) {
+              cause_ = closed;
+            }
+            return Actions{};
+          },
           [](const auto&) { return Actions{}; }},
       event);
 }
@@ -312,8 +324,10 @@ Actions Policy::on_exit_while_preempted(const WorkerExited& exit) {
   if (!exit.status.is_success() && !std::exchange(has_failure_, true)) {
     // Workers without a stop file received the signal itself.
     const SignalReceived preemption{options_.on_preempt->signal};
-    cause_ = exit.status.signal == preemption.number ? Cause(preemption)
-                                                     : Cause(exit);
+    if (std::holds_alternative<std::monostate>(cause_)) {
+      cause_ = exit.status.signal == preemption.number ? Cause(preemption)
+                                                       : Cause(exit);
+    }
   }
   if (alive_ > 0) {
     return {};
@@ -377,44 +391,13 @@ Actions Policy::end_attempt() {
   return end_job(cause_);
 }
 
-Actions Policy::on_waiting_after_failure(const Event& event) {
-  return std::visit(
-      Overloaded{[this](const WorldBroken& broken) {
-                   // The event on the other host may have caused the failure
-                   // here.
-                   if (broken.change != WorldBroken::Change::failed &&
-                       broken.change != WorldBroken::Change::vanished) {
-                     return end_job(cause_);
-                   }
-                   cause_ = broken;
-                   return join_again();
-                 },
-                 [this](const SignalReceived& signal) {
-                   return stop_signals_.count_without_workers(signal.number)
-                              ? end_job(cause_)
-                              : Actions{};
-                 },
-                 [this](const RendezvousLost&) { return end_job(cause_); },
-                 [this](const JobClosed&) { return end_job(cause_); },
-                 [](const auto&) { return Actions{}; }},
-      event);
-}
-
-/// Replaces a worker failure as the cause by an earlier failure on another
-/// host, or by the reason why the job was closed there. Keeps a hang on this
-/// host: only this host can describe it.
-void Policy::adopt_remote_cause(const JobClosed& closed) {
-  if (phase_ == Phase::draining || phase_ == Phase::done) {
-    return;
-  }
-  first_ = closed.first;
-  const bool is_elsewhere =
-      first_ && (first_->rank < world_.first_rank ||
-                 first_->rank >= world_.first_rank + options_.worker_count);
-  const bool is_no_failure = !first_ && !closed.text.empty();
-  if ((is_elsewhere || is_no_failure) &&
-      std::holds_alternative<WorkerExited>(cause_)) {
-    cause_ = closed;
+/// A world that broke before the failure or success here, which then does not
+/// count. If a failure has broken it, the failure here is reported all the
+/// same.
+void Policy::note_broken_world(const WorldBroken& broken) {
+  starts_again_ = true;
+  if (broken.change != WorldBroken::Change::failed || !failure_of(cause_)) {
+    cause_ = broken;
   }
 }
 

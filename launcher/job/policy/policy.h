@@ -78,15 +78,17 @@ using Actions = std::vector<Action>;
 /// - running: the last worker succeeds -> stop the processes it left. A worker
 ///   fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
 ///   KillWorkers. A stop signal -> Leave, stop with that signal. WorldBroken,
-///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
+///   RendezvousLost or JobClosed -> stop. StartFailed -> TellOutcome, kill.
 ///
 /// - running: the signal of --on-preempt -> RequestStop and the preempt timer,
 ///   preempted.
 ///
 /// - preempted: the last worker succeeds -> stop the processes it left; the
 ///   last worker ends after another one has failed -> Leave, stop. The preempt
-///   timer, WorldBroken -> Leave, stop. Workers hang -> Leave, stop,
-///   KillWorkers. All other events as in running.
+///   timer -> Leave, stop. Workers hang -> Leave, stop, KillWorkers.
+///   WorldBroken
+///   -> Leave. JobClosed and RendezvousLost take no time from the workers; the
+///   exit code of JobClosed counts in the end. All other events as in running.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with that signal. The second
 ///   stop signal from the keyboard, or the grace timer -> kill. ChildrenRemain
@@ -96,13 +98,11 @@ using Actions = std::vector<Action>;
 ///   -> end of the attempt. The kill timer -> the end.
 ///
 /// - stopping, killing: WorldBroken -> a failure or success in that world does
-///   not count: end of the attempt as for a broken world. JobClosed because of
-///   an earlier failure on another host -> that failure is the cause.
+///   not count: end of the attempt as for a broken world.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
-///   WorldBroken -> WriteReport, Join, joining; after a failure on this host
-///   only if another host's failure was earlier or another host has vanished,
-///   else the end.
+///   WorldBroken -> WriteReport, Join, joining; the end if a worker has failed
+///   here and the coordinator is unreachable.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
@@ -114,14 +114,13 @@ using Actions = std::vector<Action>;
 /// killing. "The end" is Leave, WriteReport, DrainOutput and phase draining. At
 /// the "end of the attempt": a failure with restarts left, or a broken world ->
 /// WriteReport, Join, joining; success of all workers -> TellOutcome,
-/// waiting; a failure with several hosts -> waiting, to learn which host failed
-/// first; otherwise the end.
+/// waiting; a failure with several hosts -> waiting, because an earlier failure
+/// on another host may have started another attempt; otherwise the end.
 ///
 /// No attempt follows Leave, RendezvousLost or JobClosed. Signals that are not
 /// stop signals (SIGUSR1, SIGALRM) are forwarded while there are workers.
 /// SIGTSTP (from Ctrl-Z) stops running workers, and SIGCONT continues them;
-/// neither is forwarded to workers that were asked to end. SIGKILL stands for
-/// the death of the guardian and is a stop signal without a grace period.
+/// neither is forwarded to workers that were asked to end.
 class Policy {
  public:
   enum class Phase {
@@ -167,13 +166,13 @@ class Policy {
   Actions on_stopping(const Event& event);
   Actions on_killing(const Event& event);
   Actions on_waiting(const Event& event);
-  Actions on_waiting_after_failure(const Event& event);
   Actions on_draining(const Event& event);
   /// Handles events common to joining and waiting.
   Actions on_without_workers(const Event& event);
   /// Handles events common to stopping and killing.
   Actions on_while_ending(const Event& event);
   Actions on_exit_while_running(const WorkerExited& exit);
+  Actions on_failed_start(const StartFailed& failed);
   Actions on_hang(const WorkersHang& hangs);
   Actions on_exit_while_preempted(const WorkerExited& exit);
   Actions on_signal_while_running(const SignalReceived& signal);
@@ -190,7 +189,7 @@ class Policy {
   Actions end_job(const Cause& cause);
   Actions leave();
   Actions tell_failure(int rank, const Cause& cause);
-  void adopt_remote_cause(const JobClosed& closed);
+  void note_broken_world(const WorldBroken& broken);
 
   Options options_;
   Phase phase_ = Phase::joining;
@@ -201,7 +200,7 @@ class Policy {
   bool is_member_ = true;     // of the rendezvous: may join again
   bool has_failure_ = false;  // a worker of this attempt failed
   bool was_preempted_ = false;
-  bool starts_again_ = false;  // a restart follows the reported failure
+  bool starts_again_ = false;  // another attempt follows the failure
   StopSignals stop_signals_;
 };
 

@@ -10,8 +10,7 @@ StopSignals::StopSignals(std::vector<int> numbers)
     : numbers_(std::move(numbers)) {}
 
 bool StopSignals::count(int number) {
-  if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end() &&
-      number != SIGKILL) {
+  if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end()) {
     return false;
   }
   add(number);
@@ -33,7 +32,6 @@ bool StopSignals::count_without_workers(int number) {
 
 void StopSignals::add(int number) {
   ++count_;
-  has_killed_ = has_killed_ || number == SIGKILL;
   keyboard_count_ += number == SIGINT || number == SIGQUIT ? 1 : 0;
 }
 

@@ -4,8 +4,7 @@
 
 namespace launcher {
 
-/// Counts the signals that ask ddprun to end. SIGKILL, which stands for the
-/// guardian's death, is one of them.
+/// Counts the signals that ask ddprun to end.
 class StopSignals {
  public:
   explicit StopSignals(std::vector<int> numbers);
@@ -21,9 +20,9 @@ class StopSignals {
   bool have_come() const { return count_ > 0; }
 
   /// Returns whether the workers get no grace period: after two signals from
-  /// the keyboard (SIGINT, SIGQUIT), or SIGKILL. Other stop signals do not
-  /// count, because a closing terminal sends several of them by itself.
-  bool allow_no_grace() const { return keyboard_count_ > 1 || has_killed_; }
+  /// the keyboard (SIGINT, SIGQUIT). Other stop signals do not count, because a
+  /// closing terminal sends several of them by itself.
+  bool allow_no_grace() const { return keyboard_count_ > 1; }
 
  private:
   void add(int number);
@@ -31,7 +30,6 @@ class StopSignals {
   std::vector<int> numbers_;
   int count_ = 0;
   int keyboard_count_ = 0;
-  bool has_killed_ = false;
 };
 
 }  // namespace launcher

@@ -125,6 +125,65 @@ ReportJson worker_json(const WorkerExit& exit,
   return worker;
 }
 
+std::string phase_name(Policy::Phase phase) {
+  using Phase = Policy::Phase;
+  switch (phase) {
+    case Phase::joining:
+      return "joining";
+    case Phase::running:
+      return "running";
+    case Phase::stopping:
+      return "stopping";
+    case Phase::killing:
+      return "killing";
+    case Phase::waiting:
+      return "waiting";
+    case Phase::draining:
+      return "draining";
+    case Phase::preempted:
+      return "preempted";
+    case Phase::done:
+      break;
+  }
+  return "done";
+}
+
+ReportJson state_json(const WorkerState& worker) {
+  const bool was_killed = worker.end && worker.end->signal != 0;
+  return {
+      {"rank", worker.rank},
+      {"local_rank", worker.local_rank},
+      {"pid", worker.pid},
+      {"state",
+       worker.end             ? "ended"
+       : worker.asked_by != 0 ? "ending"
+                              : "running"},
+      {"exit_code",
+       worker.end && !was_killed ? ReportJson(worker.end->code) : ReportJson()},
+      {"signal", signal_or_null(was_killed ? worker.end->signal : 0)}};
+}
+
+ReportJson now_json(const JobState& state) {
+  if (state.attempts == 0) {
+    return {};
+  }
+  const World& world = state.world;
+  ReportJson workers = ReportJson::array();
+  for (const WorkerState& worker : state.workers) {
+    workers.push_back(state_json(worker));
+  }
+  return {
+      {"restarts", world.restarts},
+      {"generation", world.generation},
+      {"host_rank", world.host_rank},
+      {"host_count", world.host_count},
+      {"first_rank", world.first_rank},
+      {"world_size", world.world_size},
+      {"store", world.master.host + ":" + std::to_string(world.master.port)},
+      {"logs", text_or_null(state.logs)},
+      {"workers", std::move(workers)}};
+}
+
 /// Replaces invalid UTF-8: workers may write any bytes.
 std::string dumped(const ReportJson& json, int indent) {
   return json.dump(indent, ' ', false, ReportJson::error_handler_t::replace);
@@ -163,6 +222,7 @@ std::string attempt_json(const AttemptResult& result, int exit_code) {
 }
 
 std::string job_json(const JobFacts& facts,
+                     const JobState& state,
                      const std::vector<std::string>& attempts,
                      std::optional<int> exit_code) {
   ReportJson list = ReportJson::array();
@@ -174,8 +234,11 @@ std::string job_json(const JobFacts& facts,
               {"run_id", facts.run_id},
               {"host", facts.host},
               {"program", facts.program},
+              {"max_restarts", facts.max_restarts},
               {"state", exit_code ? "ended" : "running"},
               {"exit_code", exit_code ? ReportJson(*exit_code) : ReportJson()},
+              {"phase", phase_name(state.phase)},
+              {"now", now_json(state)},
               {"attempts", std::move(list)}},
              2) +
          "\n";

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/job/policy/policy.h"
 #include "launcher/job/report/report.h"
+#include "launcher/plan/world.h"
 
 namespace launcher {
 
@@ -13,6 +15,16 @@ struct JobFacts {
   std::string run_id;
   std::string host;
   std::vector<std::string> program;  ///< with its arguments
+  int max_restarts = 0;
+};
+
+/// What a job does at one moment.
+struct JobState {
+  Policy::Phase phase = Policy::Phase::joining;
+  int attempts = 0;  ///< that have started; if 0, the next fields are unset
+  World world{};
+  std::string logs{};  ///< folder of the attempt; empty: not kept
+  std::vector<WorkerState> workers{};
 };
 
 /// Returns an attempt as a JSON object, for programs: its cause, and the exits
@@ -42,13 +54,22 @@ struct JobFacts {
 /// - `survivors`: `rank` and `pid` of workers that SIGKILL did not end
 std::string attempt_json(const AttemptResult& result, int exit_code);
 
-/// Returns all attempts as one JSON document: `version` 1, the facts, `state`
-/// (running or ended), `exit_code` (null while the job runs), `attempts`. Pure
-/// function.
+/// Returns the job as one JSON document. Pure function.
+///
+/// - `version` 1; the facts `run_id`, `host`, `program`, `max_restarts`
+/// - `state`: running or ended; `exit_code`: null while the job runs
+/// - `phase`: joining, running, stopping, killing, waiting, draining, preempted
+///   or done
+/// - `now`: null before the first attempt, else `restarts`, `generation`,
+///   `host_rank`, `host_count`, `first_rank`, `world_size`, `store` (of rank 0,
+///   "host:port"), `logs`, and `workers`: for each `rank`, `local_rank`, `pid`,
+///   `state` (running, ending or ended), `exit_code` and `signal`
+/// - `attempts`: those that have ended
 ///
 /// @param attempts results of attempt_json()
 /// @param exit_code of the job, if it has ended
 std::string job_json(const JobFacts& facts,
+                     const JobState& state,
                      const std::vector<std::string>& attempts,
                      std::optional<int> exit_code);
 

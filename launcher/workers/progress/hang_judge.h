@@ -75,9 +75,6 @@ class HangJudge {
   }
   bool is_watched(size_t worker) const { return !workers_[worker].has_ended; }
   /// Returns the time since the worker's last report, or since its start.
-  Milliseconds quiet_of(size_t worker, Time now) const {
-    return quiet_of(workers_[worker], now);
-  }
 
   /// Returns the recommended time between readings: a small part of the limit.
   Milliseconds interval() const;

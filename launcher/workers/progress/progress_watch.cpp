@@ -9,7 +9,6 @@
 
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {
@@ -41,9 +40,11 @@ std::optional<ProgressReading> read_progress(const Fd& file) {
 
 ProgressWatch::ProgressWatch(EventLoop& loop,
                              const LaunchPlan& plan,
+                             const Environment& environment,
                              std::function<bool()> is_held_up,
                              Handler handler)
     : loop_(loop),
+      environment_(environment),
       is_held_up_(std::move(is_held_up)),
       handler_(std::move(handler)),
       timeout_(plan.hang_timeout.value()),
@@ -79,13 +80,8 @@ void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
 }
 
-WorkerState::Progress ProgressWatch::progress_of(int local_rank) {
-  const auto worker = static_cast<size_t>(local_rank);
-  const auto now = std::chrono::steady_clock::now();
-  read(worker, now);
-  return {.has_reported = judge_.has_reported(worker),
-          .last = describe(judge_.progress_of(worker)),
-          .quiet = judge_.quiet_of(worker, now)};
+bool ProgressWatch::runs(pid_t pid) const {
+  return stacks_ && stacks_->runs(pid);
 }
 
 void ProgressWatch::pause() {
@@ -142,9 +138,10 @@ void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
   hang_.others = reports_except(hang_.workers);
   hang_.timeout = timeout_;
   stacks_.emplace(
-      loop_, processes, [this](const std::vector<std::string>& stacks) {
-        report_hang(stacks);
-      });
+      loop_,
+      processes,
+      environment_,
+      [this](const std::vector<std::string>& stacks) { report_hang(stacks); });
 }
 
 void ProgressWatch::report_hang(const std::vector<std::string>& stacks) {

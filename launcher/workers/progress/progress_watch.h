@@ -11,7 +11,6 @@
 #include "launcher/workers/progress/hang.h"
 #include "launcher/workers/progress/hang_judge.h"
 #include "launcher/workers/progress/stacks.h"
-#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 
@@ -25,11 +24,13 @@ class ProgressWatch {
   /// Creates the empty progress files. To be constructed before the workers
   /// start.
   ///
+  /// @param environment of the tools that show stacks; must outlive this object
   /// @param is_held_up returns whether a worker may be blocked in a write to
   ///   ddprun; that time does not count
   /// @throws LaunchError if a file cannot be created
   ProgressWatch(EventLoop& loop,
                 const LaunchPlan& plan,
+                const Environment& environment,
                 std::function<bool()> is_held_up,
                 Handler handler);
   /// Removes the files.
@@ -42,8 +43,8 @@ class ProgressWatch {
   /// Records that a worker has ended.
   void forget(int local_rank);
 
-  /// Reads and returns the current progress of a worker.
-  WorkerState::Progress progress_of(int local_rank);
+  /// Returns whether the process is a tool that takes a stack.
+  bool runs(pid_t pid) const;
 
   /// Stops and restarts the readings while the workers are stopped on purpose.
   void pause();
@@ -71,6 +72,7 @@ class ProgressWatch {
   pid_t reporter(size_t worker) const;
 
   EventLoop& loop_;
+  const Environment& environment_;
   std::function<bool()> is_held_up_;
   Handler handler_;
   std::chrono::milliseconds timeout_;

@@ -55,8 +55,6 @@ TEST_CASE("calls before the first scale", "[grad_scaler][errors]") {
                     Contains("scale() before the first step()"));
   CHECK_THROWS_WITH(scaler.update(), Contains("before the first update()"));
   CHECK_THROWS_WITH(scaler.update(1.0), Contains("before the first update()"));
-  CHECK_THROWS_WITH(scaler.update(torch::ones({})),
-                    Contains("before the first update()"));
   CHECK_THROWS_WITH(scaler.scale(Tensor()), Contains("an undefined one"));
 }
 
@@ -102,12 +100,6 @@ TEST_CASE("scales and states that are none", "[grad_scaler][errors]") {
   Toy toy;
   toy.step(scaler, 1);
   CHECK_THROWS_WITH(scaler.update(0.0), Contains("positive and finite"));
-  CHECK_THROWS_WITH(scaler.update(Tensor()), Contains("an undefined tensor"));
-  CHECK_THROWS_WITH(scaler.update(torch::ones({2})), Contains("Float[2]"));
-  CHECK_THROWS_WITH(scaler.update(torch::ones({}, torch::kInt)),
-                    Contains("Int[]"));
-  CHECK_THROWS_WITH(scaler.update(torch::ones({}).requires_grad_()),
-                    Contains("one that does: Float[]"));
   CHECK_THROWS_WITH(
       scaler.load_state_dict(GradScaler(Options().enabled(false)).state_dict()),
       Contains("the state of an enabled GradScaler"));
@@ -129,16 +121,16 @@ TEST_CASE("a checkpoint keeps a scaler", "[grad_scaler][checkpoint]") {
   Toy toy;
   toy.train(scaler, kInf);
   toy.train(scaler, 1);
-  Checkpoint(net).scaler(scaler).save(folder / "a.pt");
+  Checkpoint(net).add("scaler", scaler).save(folder / "a.pt");
   GradScaler restored;
-  Checkpoint(net).scaler(restored).load(folder / "a.pt");
+  Checkpoint(net).add("scaler", restored).load(folder / "a.pt");
   CHECK(restored.get_scale() == 4);
   CHECK(restored.get_growth_interval() == 3);
   CHECK(test::entry(restored.state_dict(), "_growth_tracker").toInt() == 1);
 
   Checkpoint(net).load(folder / "a.pt");  // a load may leave it out
   GradScaler off(Options().enabled(false));
-  Checkpoint(net).scaler(off).load(folder / "a.pt");
+  Checkpoint(net).add("scaler", off).load(folder / "a.pt");
   CHECK(off.get_scale() == 1);
 }
 
@@ -148,7 +140,7 @@ TEST_CASE("a checkpoint that lacks a scaler's state is refused",
   torch::nn::Linear net(2, 1);
   Checkpoint(net).save(folder / "none.pt");
   GradScaler off(Options().enabled(false));
-  Checkpoint(net).scaler(off).save(folder / "off.pt");
+  Checkpoint(net).add("scaler", off).save(folder / "off.pt");
   auto dict = detail::read_torch_file(folder / "off.pt").value.toGenericDict();
   CHECK(dict.at("scaler").toGenericDict().empty());
   auto cut = detail::new_dict().toGenericDict();
@@ -158,7 +150,7 @@ TEST_CASE("a checkpoint that lacks a scaler's state is refused",
 
   GradScaler scaler(small_scaler());
   Checkpoint checkpoint(net);
-  checkpoint.scaler(scaler);
+  checkpoint.add("scaler", scaler);
   const auto load = [&](const char* file) { checkpoint.load(folder / file); };
   torch::nn::init::zeros_(net->weight);
   CHECK_THROWS_WITH(load("none.pt"),

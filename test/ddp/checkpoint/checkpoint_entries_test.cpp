@@ -78,7 +78,7 @@ struct Training {
       optimizer = std::make_unique<SGD>(model->parameters(), 0.05);
     }
     calls = kind == Kind::averager || kind == Kind::diloco;
-    checkpoint.process_group(group).optimizer(*optimizer);
+    checkpoint.process_group(group).add("optimizer", *optimizer);
     checkpoint.add("exchange", exchange);
     if (calls) {
       checkpoint.add("averager", *averager);
@@ -140,19 +140,19 @@ TEST_CASE("a file without an averager's steps begins with step 0",
   const auto path = folder / "a.pt";
   const auto weight = torch::zeros({3}).requires_grad_();
   SGD plain(std::vector<Tensor>{weight}, 0.1);
-  Checkpoint().optimizer(plain).save(path);
+  Checkpoint().add("optimizer", plain).save(path);
   PostLocalSGDOptimizer<SGD> averaged(
       std::make_shared<ModelAverager>(ModelAveragerOptions(2)),
       std::vector<Tensor>{weight},
       0.1);
   averaged.averager()->set_steps(7);
-  Checkpoint().optimizer(averaged).load(path);
+  Checkpoint().add("optimizer", averaged).load(path);
   CHECK(averaged.averager()->steps() == 0);
   averaged.averager()->set_steps(9);
-  Checkpoint().optimizer(averaged).save(path);
+  Checkpoint().add("optimizer", averaged).save(path);
   const auto file = detail::read_torch_file(path).value.toGenericDict();
   CHECK(file.at("optimizer").toGenericDict().at("step").toInt() == 9);
-  Checkpoint().optimizer(plain).load(path);  // and back to a plain one
+  Checkpoint().add("optimizer", plain).load(path);  // and back to a plain one
 }
 
 struct Variables {
@@ -333,8 +333,8 @@ TEST_CASE("an entry that fails on one rank fails on all", "[checkpoint]") {
     checkpoint.process_group(group)
         .add("before", before)
         .add("sum", sum)
-        .optimizer(optimizer)
-        .sampler(sampler);
+        .add("optimizer", optimizer)
+        .add("sampler", sampler);
     work(checkpoint, before, sum);
   };
   names_rank_1(try_ranks(2, [&](const Group& group) {
@@ -376,14 +376,14 @@ TEST_CASE("a scheduler goes on at its epoch", "[checkpoint]") {
   auto whole = make(weight, bias);
   torch::optim::StepLR whole_schedule(whole, 3, 0.1);
   Checkpoint saved;
-  saved.optimizer(whole);
+  saved.add("optimizer", whole);
   auto resumed = make(weight, bias);
   torch::optim::StepLR schedule(resumed, 3, 0.1);
   for (int64_t epoch = 0; epoch < 9; ++epoch) {
     if (epoch == 5) {
       saved.epoch(epoch).save(path);
       Checkpoint checkpoint;
-      checkpoint.optimizer(resumed).load(path);
+      checkpoint.add("optimizer", resumed).load(path);
       std::vector<double> rates;
       for (auto& group : resumed.param_groups()) {
         rates.push_back(group.options().get_lr());

@@ -73,7 +73,7 @@ MakeOptimizer sgd() {
 struct Training {
   explicit Training(const MakeOptimizer& make_optimizer = sgd())
       : optimizer(make_optimizer(net)), checkpoint(net) {
-    checkpoint.optimizer(*optimizer).sampler(sampler);
+    checkpoint.add("optimizer", *optimizer).add("sampler", sampler);
   }
 
   void run(int64_t steps) {
@@ -526,7 +526,7 @@ TEST_CASE("What was given to the checkpoint must be in the file",
   ddp::save_state_dict(*training.net, path);
   CHECK_THAT(load_error(training, path),
              Contains(R"(it has no checkpoint["optimizer"])"));
-  Checkpoint(training.net).optimizer(*training.optimizer).save(path);
+  Checkpoint(training.net).add("optimizer", *training.optimizer).save(path);
   CHECK_THAT(load_error(training, path),
              Contains(R"(it has no checkpoint["sampler"])"));
   Checkpoint(training.net).load(path);  // extra entries are allowed

@@ -6,7 +6,6 @@
 #include <ATen/ops/linalg_qr.h>
 #include <torch/types.h>
 
-#include "ddp/exchanges/detail/low_rank.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"

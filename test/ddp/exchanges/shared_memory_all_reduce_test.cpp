@@ -7,6 +7,7 @@
 #include <torch/types.h>
 
 #include "ddp/job/monitored_backend.h"
+#include "ddp/job/wait.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -84,6 +85,10 @@ TEST_CASE("a sum counts as a collective of the job's group",
       TORCH_CHECK(bucket.payload.eq(3).all().item<bool>());
     }
     TORCH_CHECK(job.started() == before + 3);
+    // An all-reduce of the backend never meets a sum of the same size.
+    const detail::GroupWaitScope waits(*group, "a sum");
+    const auto call = job.progress().waits.at(0).call;
+    TORCH_CHECK(call.find("shared memory") != std::string::npos, call);
   });
   CHECK(errors == std::vector<std::string>(3));
 }

@@ -298,10 +298,10 @@ TEST_CASE("a checkpoint of a fused optimizer is LibTorch's", "[fused]") {
   FusedAdamW fused(net->parameters(), AdamWOptions(0.25));
   net->forward(torch::ones({2, 4})).sum().backward();
   fused.step();
-  Checkpoint(net).optimizer(fused).save(path);
+  Checkpoint(net).add("optimizer", fused).save(path);
   torch::nn::Linear other(4, 3);
   torch::optim::AdamW plain(other->parameters());
-  Checkpoint(other).optimizer(plain).load(path);
+  Checkpoint(other).add("optimizer", plain).load(path);
   net->forward(torch::ones({2, 4})).sum().backward();
   other->forward(torch::ones({2, 4})).sum().backward();
   other->weight.mutable_grad() = net->weight.grad().clone();

@@ -208,9 +208,7 @@ TEST_CASE("groups average often, all ranks seldom", "[averager]") {
   run_ranks(4, [&](const Group& group) {
     const int rank = group->getRank();
     const auto half = half_of(group, store);
-    const auto options = Every({{2, half}, {6, group}})
-                             .warmup_steps(warmup)
-                             .origin(AveragingOrigin::first_step);
+    const auto options = Every({{2, half}, {6, group}}).warmup_steps(warmup);
     ModelAverager averager(options);
     auto weight = leaf(0);
     auto frozen = torch::full({1}, rank);

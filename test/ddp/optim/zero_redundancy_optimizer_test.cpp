@@ -280,16 +280,16 @@ TEST_CASE("a checkpoint holds the whole state, for any number of ranks",
     auto net = make();
     auto optimizer = sharded(net, group);
     step(net, optimizer, 1);
-    Checkpoint(net).optimizer(optimizer).process_group(group).save(path);
+    Checkpoint(net).add("optimizer", optimizer).process_group(group).save(path);
   });
   auto reference = make();
   const auto alone = make_optimizer("adamw", Groups{reference->parameters()});
-  Checkpoint(reference).optimizer(*alone).load(path);
+  Checkpoint(reference).add("optimizer", *alone).load(path);
   step(reference, *alone, 5);
   run_ranks(after, [&](const Group& group) {
     auto net = make();
     auto optimizer = sharded(net, group);
-    Checkpoint(net).optimizer(optimizer).process_group(group).load(path);
+    Checkpoint(net).add("optimizer", optimizer).process_group(group).load(path);
     step(net, optimizer, 5);
     TORCH_CHECK(equal(net->parameters(), reference->parameters()));
   });

@@ -22,7 +22,6 @@ const Words kMemories{"", " checkpointed", " checkpointed twice"};
 const Words kUnused{"refused", "found", "fixed"};
 const Words kCombines{"mean",
                       "sum",
-                      "predivided",
                       "checked",
                       "hook",
                       "narrow",

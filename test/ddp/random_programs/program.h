@@ -42,7 +42,6 @@ enum class Unused { refused, found, fixed };
 enum class Combine {
   mean,
   sum,
-  predivided,
   checked,
   hook,
   narrow,

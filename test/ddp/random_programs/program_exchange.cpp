@@ -34,9 +34,6 @@ std::shared_ptr<Exchange> make_exchange(const Program& program,
       return nullptr;
     case Combine::sum:
       return sum_over(group);
-    case Combine::predivided:
-      return std::make_shared<AllReduce>(group,
-                                         AllReduceOptions().predivide(2));
     case Combine::checked:
       return std::make_shared<CheckFinite>(group);
     case Combine::hook:

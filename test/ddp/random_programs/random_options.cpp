@@ -12,7 +12,6 @@ Combine random_combine(Dice& dice) {
                                Combine::mean,
                                Combine::mean,
                                Combine::sum,
-                               Combine::predivided,
                                Combine::checked,
                                Combine::hook,
                                Combine::narrow,

@@ -13,13 +13,14 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
-#include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
@@ -35,7 +36,6 @@
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/process_group.h"
-#include "ddp/trace.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
 #include "test/support/rank_processes.h"
@@ -320,16 +320,22 @@ TEST_CASE("the profiler sees sums in shared memory") {
     Model model(make_net(), options_over(nullptr));
     loss_of(model, rank, 0).backward();
     ::setenv("KINETO_LOG_LEVEL", "5", 1);  // says that there is no GPU
-    Profiler profiler;
+    namespace kineto = torch::autograd::profiler;
+    using namespace torch::profiler::impl;
+    const ProfilerConfig config(ProfilerState::KINETO,
+                                /*report_input_shapes=*/true);
+    kineto::prepareProfiler(config, {ActivityType::CPU});
+    kineto::enableProfiler(config, {ActivityType::CPU});
     loss_of(model, rank, 1).backward();
-    std::map<std::string, int64_t> elements;
-    for (const auto& event : profiler.stop()) {
-      if (event.kind == TraceEvent::Kind::communication) {
-        elements[event.name] += event.elements;
+    const auto result = kineto::disableProfiler();
+    int64_t elements = 0;
+    for (const auto& event : result->events()) {
+      TORCH_CHECK(event.name() != "gloo:all_reduce");
+      if (event.name() == "ddp:all_reduce") {
+        elements += event.shapes().at(0).at(0);
       }
     }
-    TORCH_CHECK(elements["ddp:all_reduce"] >= 620);
-    TORCH_CHECK(elements.count("gloo:all_reduce") == 0);
+    TORCH_CHECK(elements >= 620);
     destroy_process_group();
   }));
 }

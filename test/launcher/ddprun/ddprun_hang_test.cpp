@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/machine/process_state.h"
-#include "launcher/workers/progress/stack.h"
+#include "launcher/workers/progress/stacks.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -83,13 +83,11 @@ TEST_CASE("a program that reports nothing is not judged") {
   CHECK(result.err == "");
 }
 
-TEST_CASE(
-    "one line of a shell reports; the JSON and the events say what hung") {
+TEST_CASE("one line of a shell reports; the JSON says what hung") {
   const TemporaryFolder folder;
   const auto result = run_ddprun(
       {"--nproc-per-node=2",
        "--hang-timeout=1",
-       "--event-log-handler=console",
        "--report-json=" + (folder / "report.json"),
        "sh",
        "-c",
@@ -110,9 +108,6 @@ TEST_CASE(
   for (const auto& worker : attempt.at("workers")) {
     CHECK(worker.at("part") == (worker.at("rank") == 1 ? "hung" : "stopped"));
   }
-  CHECK_THAT(result.err,
-             Contains("worker.status.FAILED\",\"source\":\"WORKER\"") &&
-                 Contains("\"raw_error\":\"ddprun: rank 1 hangs:"));
 }
 
 TEST_CASE("the files of a job in a job are not in the outer --log-dir") {
@@ -163,15 +158,17 @@ TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
   const std::string gdb = folder / "gdb";
   ddp::test::write_file(gdb,
                         "#!/bin/sh\necho Reading symbols\n"
-                        "echo Thread 1\necho \"#0 of $*\"\n");
+                        "echo Thread 1\n"
+                        "echo \"#0 of $* with ${DDPRUN_TOKEN-no secret}\"\n");
   REQUIRE(::chmod(gdb.c_str(), 0700) == 0);
   const auto result = run_ddprun(
       {"--nproc-per-node=2", "--hang-timeout=1", resource("hang"), "sleep"},
-      {{"PATH", folder.path() + ":" + std::getenv("PATH")}});
+      {{"PATH", folder.path() + ":" + std::getenv("PATH")},
+       {"DDPRUN_TOKEN", "secret"}});
   CHECK(result.code() == 128 + SIGKILL);
   CHECK_THAT(result.err,
              Contains("  where it is:\n    | Thread 1\n    | #0 of ") &&
-                 !Contains("Reading symbols"));
+                 Contains(" with no secret\n") && !Contains("Reading symbols"));
   CHECK(!result.left_something);
 }
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "launcher/net/port.h"
+#include "ddp/base/net/tcp.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -185,8 +185,8 @@ TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] reached\n");
   // Also at the port that the user has chosen.
-  const launcher::PortReservation free(0);
-  const std::string port = std::to_string(free.port());
+  const auto free = ddp::detail::reserve_port(0);
+  const std::string port = std::to_string(free.port);
   const auto chosen =
       run_ddprun({"--nnodes=1",
                   "--node-rank=0",
@@ -198,6 +198,40 @@ TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
                       in_shell(resource("listen_on_master_port"))});
   CHECK(chosen.code() == 0);
   CHECK(chosen.out == "[0] localhost " + port + "\n[0] reached\n");
+}
+
+TEST_CASE(
+    "of two jobs with one port the first goes on, the second is refused") {
+  const auto free = ddp::detail::reserve_port(0);
+  const std::string port = std::to_string(free.port);
+  for (int round = 0; round < 20; ++round) {
+    Ddprun first({"--master-port=" + port, "sh", "-c", "echo here; cat"});
+    first.await_out("here");
+    const auto second = run_ddprun(
+        {"--master-port=" + port, resource("listen_on_master_port")});
+    CHECK(second.code() == 1);
+    CHECK(second.out.empty());
+    CHECK(second.err ==
+          "ddprun: port " + port +
+              " is in use on this host; give another --master-port (with one "
+              "host, leave it out: a free one is taken)\n");
+    CHECK(first.finish().code() == 0);
+  }
+}
+
+TEST_CASE("with one host the endpoint of c10d is no port of rank 0's store") {
+  const auto free = ddp::detail::reserve_port(0);
+  const std::string port = std::to_string(free.port);
+  for (const std::string host : {"127.0.0.1", "203.0.113.9"}) {
+    const auto result =
+        run_ddprun({"--rdzv-backend=c10d",
+                    "--rdzv-endpoint=" + host + ":" + port,
+                    "sh",
+                    "-c",
+                    "echo $MASTER_ADDR; test $MASTER_PORT != " + port});
+    CHECK(result.code() == 0);
+    CHECK(result.out == "[0] 127.0.0.1\n");
+  }
 }
 
 TEST_CASE("programs by name, by path, and as Python") {

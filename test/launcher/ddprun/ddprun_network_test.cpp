@@ -26,10 +26,8 @@ class TwoHosts {
                             "--node-rank=" + std::to_string(host),
                             "--rdzv-id=job",
                             "--rdzv-conf=keep_alive_interval=0.2",
-                            "sh",
-                            "-c",
-                            "echo supervisor $PPID; exec " +
-                                in_shell(resource("on_signal")) + " exit"},
+                            resource("on_signal"),
+                            "exit"},
           std::map<std::string, std::string>{{"DDPRUN_TOKEN", "secret"}},
           "",
           Bound(),
@@ -46,20 +44,15 @@ class TwoHosts {
   TwoHosts(const TwoHosts&) = delete;
   TwoHosts& operator=(const TwoHosts&) = delete;
 
-  /// Signals both processes of a host's ddprun.
-  void signal(int host, int number) {
-    ::kill(hosts_[host]->number_after("supervisor "), number);
-    hosts_[host]->signal(number);
-  }
   void stop(int host) {
     stopped_ = host;
-    signal(host, SIGSTOP);
+    hosts_[host]->signal(SIGSTOP);
   }
   /// Continues a stopped host, also after a failed test: a stopped process does
   /// not notice the end of the test.
   void go_on() {
     if (stopped_) {
-      signal(*stopped_, SIGCONT);
+      hosts_[*stopped_]->signal(SIGCONT);
       stopped_.reset();
     }
   }
@@ -132,7 +125,7 @@ TEST_CASE("the host where the others meet is killed: they end at once") {
   const std::string backend = GENERATE("static", "c10d");
   CAPTURE(backend);
   TwoHosts hosts(networks, backend);
-  hosts.signal(0, SIGKILL);
+  hosts[0].signal(SIGKILL);
   const Result left = hosts[1].finish();
   CHECK(left.code() == 1);
   CHECK_THAT(left.err,
@@ -160,8 +153,8 @@ TEST_CASE("a name server that never answers is an error in time") {
   CHECK(result.code() == 1);
   CHECK(
       result.err ==
-      "ddprun: the name service has not said in time which address host node7 "
-      "has; check --rdzv-endpoint and the name service, or give an IP "
-      "address\n");
+      "ddprun: nobody answers at --rdzv-endpoint node7:29400 (the name service "
+      "has not said yet which address host node7 has); start ddprun on that "
+      "host, and check the name, the port and the firewall\n");
   CHECK(!result.left_something);
 }

@@ -51,6 +51,40 @@ TEST_CASE("a script sees by the exit code that a job was preempted") {
   CHECK(result.code() == (is_preempted ? 85 : 0));
 }
 
+TEST_CASE("a worker that catches the signal gets it without its children") {
+  // A blocked signal of a lower number comes first: a child that shows SIGALRM
+  // has no SIGUSR1.
+  const std::string child = in_shell(resource("on_signal")) + " show & ";
+  SECTION("which may live until the worker has saved") {
+    Ddprun job({"--on-preempt=USR1:15",
+                "--grace-period=0.1",
+                "sh",
+                "-c",
+                "trap 'kill -ALRM $child; echo saved; exit 0' USR1; " + child +
+                    "child=$!; wait"});
+    job.await_out("ready");
+    job.signal(SIGUSR1);
+    const auto result = job.finish();
+    CHECK(result.code() == 0);
+    CHECK_THAT(result.out,
+               Contains("saved\n") && Contains("signal 14\n") &&
+                   !Contains("signal 10\n"));
+    CHECK(!result.left_something);
+  }
+  SECTION("a worker that does not is signalled with its children") {
+    Ddprun job({"--on-preempt=USR1:15",
+                "--grace-period=0.1",
+                "sh",
+                "-c",
+                child + "wait"});
+    job.await_out("ready");
+    job.signal(SIGUSR1);
+    const auto result = job.finish();
+    CHECK_THAT(result.out, Contains("signal 10\n"));
+    CHECK(!result.left_something);
+  }
+}
+
 TEST_CASE("a program that does not ask gets the signal, and time to end") {
   Ddprun job({"--max-restarts=3",
               "--on-preempt=USR1:0.3",

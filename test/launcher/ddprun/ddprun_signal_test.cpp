@@ -98,19 +98,3 @@ TEST_CASE("Ctrl-Z stops the workers with ddprun, fg continues them") {
     CHECK(job.finish().code() == 128 + SIGTERM);
   }
 }
-
-TEST_CASE("a signal to both processes of ddprun is one signal") {
-  Ddprun job({"sh",
-              "-c",
-              "trap 'sleep 0.5; echo saved; exit 0' INT; echo supervisor "
-              "$PPID; while :; do sleep 0.1; done"});
-  job.await_out("supervisor ");
-  const pid_t supervisor = job.number_after("supervisor ");
-  ::kill(supervisor, SIGINT);
-  job.await_err("SIGINT came");
-  job.signal(SIGINT);
-  const auto result = job.finish();
-  CHECK(result.code() == 128 + SIGINT);
-  CHECK_THAT(result.out, Contains("[0] saved\n"));
-  CHECK_THAT(result.err, !Contains("SIGKILL"));
-}

@@ -26,16 +26,17 @@ class StaticPlace {
         "--nnodes=2",
         "--node-rank=" + std::to_string(rank),
         "--master-addr=127.0.0.1",
-        "--master-port=" + std::to_string(store_.port()),
-        "--rdzv-conf=meeting_port=" + std::to_string(meet_.port()) + settings};
+        "--master-port=" + std::to_string(store_.port),
+        "--rdzv-conf=meeting_port=" + std::to_string(meet_.port) + settings};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  int store_port() const { return store_.port(); }
+  int store_port() const { return store_.port; }
 
  private:
-  launcher::PortReservation store_{0};
-  launcher::PortReservation meet_{0};
+  // ddprun may still reserve these ports.
+  ddp::detail::ReservedPort store_ = ddp::detail::reserve_port(0);
+  ddp::detail::ReservedPort meet_ = ddp::detail::reserve_port(0);
 };
 
 }  // namespace

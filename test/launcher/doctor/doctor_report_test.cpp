@@ -120,9 +120,8 @@ TEST_CASE("the command line of the doctor") {
       std::get<DoctorOptions>(parse_options({"--doctor", "./train"}, {}));
   CHECK(!with_program.as_json);
   CHECK(with_program.job.program == std::vector<std::string>{"./train"});
-  CHECK_THROWS_WITH(
-      parse_options({"--json", "./train"}, {}),
-      Contains("--json: expected --doctor or --status beside it"));
+  CHECK_THROWS_WITH(parse_options({"--json", "./train"}, {}),
+                    Contains("--json: expected --doctor beside it"));
   CHECK_THROWS_WITH(parse_options({"--doctor", "--jsom"}, {}),
                     Contains("--jsom"));
 }

@@ -20,7 +20,6 @@ struct LinkedHost {
   explicit LinkedHost(std::vector<SocketAddress> addresses)
       : connection(
             loop,
-            std::move(addresses),
             {.on_open = [this](const std::string& at) { add("open " + at); },
              .on_message = [this](const Message&) { add("message"); },
              .on_lost =
@@ -29,6 +28,7 @@ struct LinkedHost {
                                                                 : "lost ") +
                        how.substr(0, how.find(':')));
                  }}) {
+    connection.use(std::move(addresses));
     test::bound(loop);
   }
 

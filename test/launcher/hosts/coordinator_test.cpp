@@ -88,7 +88,7 @@ TEST_CASE("a failure costs one restart, whoever else fails of it") {
   FormingJob job;
   job.run();
   CHECK(job.fail(1, 0) ==
-        "0 broken 0: b failed, 1 noted, 2 broken 0: b failed");
+        "0 broken 0: b failed, 1 broken 0: b failed, 2 broken 0: b failed");
   CHECK(job.fail(2, 0) == "2 broken 0: b failed");
   CHECK(job.join(2) == "2 noted");
   CHECK(job.join(1) == "1 noted");
@@ -133,7 +133,8 @@ TEST_CASE("hosts that come or go do not undo another host's success") {
     CHECK(job.succeed(kOwn, 0) == "0 noted, 2 closed 0");
   }
   SECTION("the other fails") {
-    CHECK(job.fail(kOwn, 0) == "0 noted, 1 broken 0: a failed, 2 noted");
+    CHECK(job.fail(kOwn, 0) ==
+          "0 broken 0: a failed, 1 broken 0: a failed, 2 noted");
   }
 }
 
@@ -208,23 +209,15 @@ TEST_CASE("a rank that two static hosts want is refused to the second") {
   job.come(1);
   Hello second = job.hello(2);
   second.wanted_rank = 1;
-  second.seen_address = "10.0.0.7";
-  // The second host may be the next ddprun of the first one, until the first
-  // one sends a message again.
-  CHECK(job.say(2, second) == "drop 2");
-  job.pass(1s);
-  CHECK(job.say(3, second) == "drop 3");
-  job.join(1);
   const auto actions = job.get().on_message(4, second, job.now);
   REQUIRE(said(actions) == "4 refused, drop 4");
   CHECK(std::get<RendezvousLost>(
             std::get<Coordinator::Send>(actions.at(0)).message)
             .text ==
-        "expected --node-rank 1 of one host, but got it from b (host-b) and c "
-        "(10.0.0.7); give each host its own");
+        "expected --node-rank 1 of one host, but got it from b (host-b) and c; "
+        "give each host its own");
   // The first host may have lost its connection.
   CHECK(job.say(7, job.hello(1)) == "drop 1, 7 noted");
-  // The rank of the coordinator's own host is certain.
   second.wanted_rank = 0;
   CHECK(job.say(8, second) == "8 refused, drop 8");
 }
@@ -237,10 +230,7 @@ TEST_CASE(
   job.run();
   Hello again = job.hello(1);
   again.id = "again";
-  const bool is_cut = GENERATE(false, true);
-  if (is_cut) {
-    job.cut(1);
-  }
+  job.cut(1);
   std::string told;
   for (Coordinator::Connection at = 5; told.empty() && at < 200; ++at) {
     const std::string said = job.say(at, again);
@@ -286,7 +276,7 @@ TEST_CASE("whom a job does not know is refused with what to do") {
     return refusal_of(changed, admission, others);
   };
   CHECK_THAT(refusal([](Hello& other) { other.version = 7; }),
-             Contains("expected messages of version 4, but got version 7"));
+             Contains("expected messages of version 5, but got version 7"));
   CHECK_THAT(
       refusal([](Hello& other) { other.keep_alive = 60s; }),
       Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));

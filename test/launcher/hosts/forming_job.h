@@ -18,9 +18,7 @@ constexpr Coordinator::Connection kOwn = 0;
 inline std::string said(const Message& message) {
   return std::visit(
       Overloaded{
-          [](const Noted& noted) -> std::string {
-            return noted.ends >= 0 ? "asked" : "noted";
-          },
+          [](const Noted&) -> std::string { return "noted"; },
           [](const WorldFormed& formed) {
             return "formed " + std::to_string(formed.world.generation);
           },
@@ -138,27 +136,10 @@ struct FormingJob {
     state.outcome = outcome;
     return say(from, state);
   }
-  /// Reports a failure. All hosts that are asked for failures answer that they
-  /// have none.
   std::string fail(Coordinator::Connection from,
                    int generation,
                    const HostFailed& failure = {7, {.code = 3}}) {
-    HostState& state = next_state(from);
-    state.generation = generation;
-    state.joins = false;
-    state.outcome = failure;
-    auto actions = get().on_message(from, state, now);
-    for (const auto& action : Coordinator::Actions(actions)) {
-      const auto* send = std::get_if<Coordinator::Send>(&action);
-      const auto* noted =
-          send != nullptr ? std::get_if<Noted>(&send->message) : nullptr;
-      if (noted != nullptr && noted->ends >= 0) {
-        HostState& asked = next_state(send->to);
-        asked.heard_end = noted->ends;
-        actions = get().on_message(send->to, asked, now);
-      }
-    }
-    return said(actions);
+    return work(from, generation, failure);
   }
   std::string succeed(Coordinator::Connection from, int generation) {
     return work(from, generation, HostSucceeded{});

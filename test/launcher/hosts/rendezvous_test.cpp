@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <mutex>
 
-#include "launcher/hosts/member/name_lookup.h"
-#include "launcher/machine/background_call.h"
 #include "launcher/net/address.h"
-#include "launcher/net/name_answer.h"
+#include "launcher/net/name_lookup.h"
 #include "launcher/net/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -176,125 +175,118 @@ TEST_CASE("uncoordinated hosts check the port on rank 0's host only") {
 
 namespace {
 
-// Each answer needs a fork, which takes a tenth of a second with a sanitizer on
-// a busy machine.
 constexpr std::chrono::milliseconds kTimeForAnswers{1'000};
 
-/// A host that looks up the name in --master-addr, with `ask` as its name
-/// service.
-struct NamedHost {
-  EventLoop loop;
-  Answers answers;
-  NameQuestion question{.host = "node0", .option = "--master-addr"};
-  std::unique_ptr<Rendezvous> rendezvous;
-  int joins = 0;
+/// Answers of a name service, which a thread asks for.
+class FakeNames {
+ public:
+  void answer(int error, const std::string& address = "") {
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+    address_ = address;
+  }
+  NameService service() {
+    return [this](const std::string&, int port) {
+      const std::lock_guard lock(mutex_);
+      return Resolved{error_,
+                      address_.empty()
+                          ? std::vector<SocketAddress>()
+                          : ddp::detail::addresses_of(address_, port)};
+    };
+  }
 
-  NamedHost() {
-    test::bound(loop);
-    question.timeouts.between_lookups = std::chrono::milliseconds(1);
-  }
-  void join() {
-    if (!rendezvous) {
-      rendezvous = make_uncoordinated_rendezvous(
-          {.master = {question.host, 0},
-           .host_count = question.is_awaited ? 2 : 1,
-           .timeouts = question.timeouts},
-          [this](const RendezvousAnswer& answer) {
-            if (std::holds_alternative<WorldFormed>(answer)) {
-              ++joins;
-            } else {
-              answers.all.push_back(answer);
-            }
-          },
-          &loop,
-          question.ask);
-    }
-    rendezvous->join({});
-  }
-  void await_join() {
-    while (joins == 0) {
-      loop.run_once();
-    }
-  }
-  void await(size_t count) {
-    while (answers.all.size() < count) {
-      loop.run_once();
-    }
-  }
+ private:
+  std::mutex mutex_;
+  int error_ = EAI_NONAME;
+  std::string address_;
 };
 
-NameAnswer never_answer(const std::string&) {
+Resolved never_answer(const std::string&, int) {
   for (;;) {
     ::pause();
   }
 }
 
+/// A host that looks up the name of the endpoint, which is its own host.
+struct NamedHost {
+  EventLoop loop;
+  Answers answers;
+  FakeNames names;
+  const PortReservation port{0};
+  C10dConfig config;
+  std::unique_ptr<Rendezvous> rendezvous;
+
+  NamedHost() {
+    test::bound(loop);
+    config.coordinator.endpoint = {"node0", port.port()};
+    config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+    config.timeouts.last_call = std::chrono::milliseconds(0);
+    config.timeouts.between_lookups = std::chrono::milliseconds(1);
+  }
+  void join() { join(names.service()); }
+  void join(const NameService& ask) {
+    rendezvous = make_rendezvous(loop, config, "node0", answers.handler(), ask);
+    rendezvous->join({});
+  }
+  void await_answer() {
+    while (answers.all.empty()) {
+      loop.run_once();
+    }
+  }
+};
+
 }  // namespace
 
-TEST_CASE("a name is looked up once, and only then hosts meet") {
+TEST_CASE("hosts meet once the name has an address") {
   NamedHost host;
-  host.question.ask = [](const std::string&) {
-    return NameAnswer{.addresses = {"127.0.0.1"}};
-  };
+  host.names.answer(0, "127.0.0.1");
   host.join();
-  CHECK(host.joins == 0);
-  host.await_join();
-  host.join();
-  CHECK(host.joins == 2);
   CHECK(host.answers.all.empty());
+  host.await_answer();
+  CHECK(host.answers.take<WorldFormed>().world.master.host == "node0");
 }
 
-TEST_CASE("a name that nobody is to bring is why there is no world") {
+TEST_CASE("a name that can never have an address is why there is no world") {
   NamedHost host;
-  host.question.is_awaited = false;
-  host.question.ask = [](const std::string&) {
-    return NameAnswer{.error = EAI_NONAME};
-  };
+  host.config.coordinator.endpoint.host = "10.0.0.256";
   host.join();
-  host.await(1);
   CHECK(host.answers.take<RendezvousLost>().text ==
-        "host name node0 cannot be resolved (Name or service not known); check "
-        "--master-addr, or give an IP address");
+        "host name 10.0.0.256 cannot be resolved; correct it, or give an IP "
+        "address");
 }
 
 TEST_CASE("a name that has no address yet is asked for again") {
   NamedHost host;
-  host.question.timeouts.first_news = kTimeForAnswers;
-  bool has_started = false;
-  host.question.ask = [&has_started](const std::string&) {
-    return has_started ? NameAnswer{.addresses = {"127.0.0.1"}}
-                       : NameAnswer{.error = EAI_NONAME};
-  };
+  host.config.timeouts.first_news = kTimeForAnswers;
   host.join();
-  host.await(1);
+  host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
-             StartsWith("waiting for host node0 (--master-addr) to get an "
-                        "address: host name node0 cannot be resolved (Name or "
-                        "service not known) yet; gives up in ") &&
+             StartsWith("waiting at --rdzv-endpoint node0:") &&
+                 Contains(": no ddprun has answered there yet (host name node0 "
+                          "cannot be resolved (Name or service not known)); "
+                          "gives up in ") &&
                  EndsWith(" s (--rdzv-conf join_timeout)"));
-  has_started = true;
-  host.await_join();
+  host.names.answer(0, "127.0.0.1");
+  host.await_answer();
+  host.answers.take<WorldFormed>();
 }
 
 TEST_CASE("a name that never gets an address is given up") {
   NamedHost host;
-  host.question.timeouts.join = kTimeForAnswers;
-  host.question.ask = [](const std::string&) {
-    return NameAnswer{.error = EAI_AGAIN};
-  };
+  host.config.timeouts.join = kTimeForAnswers;
+  host.names.answer(EAI_AGAIN);
   host.join();
-  host.await(1);
-  CHECK(host.answers.take<RendezvousLost>().text ==
-        "host name node0 cannot be resolved (Temporary failure in name "
-        "resolution), and got no address in time (--rdzv-conf join_timeout); "
-        "check --master-addr and whether that host was started, or give an IP "
-        "address");
+  host.await_answer();
+  CHECK_THAT(host.answers.take<RendezvousLost>().text,
+             StartsWith("nobody answers at --rdzv-endpoint node0:") &&
+                 Contains(" (host name node0 cannot be resolved (Temporary "
+                          "failure in name resolution)); start ddprun on that "
+                          "host, and check the name"));
 }
 
 TEST_CASE("a name service that does not answer can be left at once") {
   NamedHost host;
-  host.question.ask = never_answer;
-  host.join();
+  host.join(never_answer);
   SECTION("by leaving") {
     host.rendezvous->leave();
   }
@@ -304,23 +296,23 @@ TEST_CASE("a name service that does not answer can be left at once") {
 
 TEST_CASE("a name service that does not answer is told") {
   NamedHost host;
-  host.question.ask = never_answer;
-  host.question.timeouts.first_news = std::chrono::milliseconds(10);
-  host.join();
-  host.await(1);
+  host.config.timeouts.first_news = std::chrono::milliseconds(10);
+  host.join(never_answer);
+  host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
-             Contains("waiting for the name service") &&
-                 Contains("node0 (--master-addr)"));
+             Contains("waiting at --rdzv-endpoint node0:") &&
+                 Contains("(the name service has not said yet which address "
+                          "host node0 has)"));
 }
 
 TEST_CASE("a name service that does not answer is given up") {
   NamedHost host;
-  host.question.ask = never_answer;
-  host.question.timeouts.join = std::chrono::milliseconds(30);
-  host.join();
-  host.await(1);
+  host.config.timeouts.join = std::chrono::milliseconds(30);
+  host.join(never_answer);
+  host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousLost>().text,
-             Contains("which address host node0 has; check --master-addr"));
+             Contains("which address host node0 has); start ddprun on that "
+                      "host, and check the name"));
 }
 
 TEST_CASE("a name that means another host by now is followed there") {
@@ -336,19 +328,14 @@ TEST_CASE("a name that means another host by now is followed there") {
   config.coordinator.endpoint.host = "node0";
   config.coordinator.is_here = false;
   config.timeouts.between_lookups = std::chrono::milliseconds(1);
-  std::string address = "127.0.0.2";
+  FakeNames names;
+  names.answer(0, "127.0.0.2");
   Answers of_second;
-  const auto second =
-      make_rendezvous(loop,
-                      config,
-                      "second",
-                      of_second.handler(),
-                      [&address](const std::string&) {
-                        return NameAnswer{.addresses = {address}};
-                      });
+  const auto second = make_rendezvous(
+      loop, config, "second", of_second.handler(), names.service());
   second->join({});
   loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
-    address = "127.0.0.3";
+    names.answer(0, "127.0.0.3");
   });
   while (of_second.all.empty()) {
     loop.run_once();
@@ -390,29 +377,15 @@ TEST_CASE(
 }
 
 TEST_CASE("a host whose name turns out to be its own lets the others come") {
-  EventLoop loop;
-  test::bound(loop);
-  const PortReservation port(0);
-  C10dConfig config;
-  config.coordinator.endpoint = {"node0", port.port()};
-  config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
-  config.timeouts.last_call = std::chrono::milliseconds(0);
-  config.timeouts.between_lookups = std::chrono::milliseconds(1);
+  NamedHost host;
   // A connection to a multicast address fails at once.
-  bool is_own = false;
-  Answers answers;
-  const auto rendezvous = make_rendezvous(
-      loop, config, "node0", answers.handler(), [&is_own](const std::string&) {
-        return NameAnswer{.addresses = {is_own ? "127.0.0.1" : "224.0.0.1"}};
-      });
-  rendezvous->join({});
-  loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
-    is_own = true;
+  host.names.answer(0, "224.0.0.1");
+  host.join();
+  host.loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
+    host.names.answer(0, "127.0.0.1");
   });
-  while (answers.all.empty()) {
-    loop.run_once();
-  }
-  CHECK(answers.take<WorldFormed>().world.world_size == 1);
+  host.await_answer();
+  CHECK(host.answers.take<WorldFormed>().world.world_size == 1);
 }
 
 TEST_CASE("a host listens at its own address once the port is free") {
@@ -438,42 +411,22 @@ TEST_CASE("a host listens at its own address once the port is free") {
 }
 
 TEST_CASE("a slow name service does not shorten the wait for other hosts") {
-  EventLoop loop;
-  test::bound(loop);
-  const PortReservation port(0);
-  C10dConfig config;
-  config.coordinator.endpoint = {"node0", port.port()};
-  config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.timeouts.join = std::chrono::milliseconds(3'000);
-  config.timeouts.between_lookups = std::chrono::milliseconds(300);
-  bool has_address = false;
-  Answers answers;
-  const auto rendezvous = make_rendezvous(
-      loop,
-      config,
-      "node0",
-      answers.handler(),
-      [&has_address](const std::string&) {
-        return has_address ? NameAnswer{.addresses = {"127.0.0.1"}}
-                           : NameAnswer{.error = EAI_NONAME};
-      });
-  loop.arm_timer("the host has an address",
-                 std::chrono::milliseconds(20),
-                 [&has_address] { has_address = true; });
+  NamedHost host;
+  host.config.terms.least_hosts = 2;
+  host.config.timeouts.join = std::chrono::milliseconds(3'000);
+  host.loop.arm_timer("the host has an address",
+                      std::chrono::milliseconds(200),
+                      [&host] { host.names.answer(0, "127.0.0.1"); });
   const auto begin = std::chrono::steady_clock::now();
-  rendezvous->join({});
-  while (answers.all.empty()) {
-    loop.run_once();
-  }
-  CHECK_THAT(answers.take<JobClosed>().text,
+  host.join();
+  host.await_answer();
+  CHECK_THAT(host.answers.take<JobClosed>().text,
              Contains("expected at least 2 hosts, but got 1 (node0)"));
-  // The second lookup comes after the first pause, of a quarter of a second.
   CHECK(std::chrono::steady_clock::now() - begin >=
-        config.timeouts.join + std::chrono::milliseconds(200));
+        host.config.timeouts.join + std::chrono::milliseconds(200));
 }
 
 TEST_CASE("what is no host name never gets an address") {
-  const NameAnswer none{.error = EAI_NONAME};
   for (const std::string& name :
        {std::string("node0"),
         std::string("train-0.train.default.svc.cluster.local."),
@@ -482,10 +435,7 @@ TEST_CASE("what is no host name never gets an address") {
                     "cher"),
         std::string(63, 'a') + ".example"}) {
     INFO(name);
-    CHECK(judge(name, none, true) == NameVerdict::not_yet);
-    CHECK(judge(name, none, false) == NameVerdict::never);
-    CHECK(judge(name, {.addresses = {"10.0.0.7"}}, false) ==
-          NameVerdict::found);
+    CHECK(can_be_host_name(name));
   }
   std::string long_name(254, 'a');
   for (size_t at = 50; at < long_name.size(); at += 50) {
@@ -503,39 +453,7 @@ TEST_CASE("what is no host name never gets an address") {
                                   std::string(64, 'a'),
                                   long_name}) {
     INFO(name);
-    CHECK(judge(name, none, true) == NameVerdict::never);
-  }
-  CHECK(judge("node0", {.error = EAI_MEMORY}, true) == NameVerdict::never);
-}
-
-TEST_CASE("what the name service says goes from process to process") {
-  const NameAnswer given{.addresses = {"10.0.0.7", "fe80::1%eth0"}};
-  CHECK(decode_answer(encode(given)).addresses == given.addresses);
-  CHECK(decode_answer(encode({.error = EAI_AGAIN})).error == EAI_AGAIN);
-  CHECK(judge("node0", decode_answer(""), true) == NameVerdict::not_yet);
-  CHECK(ask_name_service("localhost").error == 0);
-}
-
-TEST_CASE("a call that is killed or throws has no result") {
-  EventLoop loop;
-  test::bound(loop);
-  bool has_come = false;
-  const bool throws = GENERATE(false, true);
-  BackgroundCall call(
-      loop,
-      [throws]() -> std::string {
-        if (throws) {
-          throw std::runtime_error("nobody hears it");
-        }
-        ::kill(::getpid(), SIGKILL);
-        return "";
-      },
-      [&](const std::optional<std::string>& result) {
-        CHECK(!result);
-        has_come = true;
-      });
-  while (!has_come) {
-    loop.run_once();
+    CHECK(!can_be_host_name(name));
   }
 }
 
@@ -564,7 +482,7 @@ TEST_CASE("a host that waits for others says so") {
 TEST_CASE("addresses need no name service") {
   for (const char* host : {"127.0.0.1", "::1", "10.0.0.7", "fe80::1"}) {
     CHECK(is_address(host));
-    CHECK(ask_name_service(host).addresses.size() == 1);
+    CHECK(ask_name_service(host, 0).addresses.size() == 1);
   }
   CHECK(!is_address("localhost"));
   CHECK(!is_address("no-such-host.invalid"));

@@ -139,21 +139,20 @@ def signal_host(run):
                        *(() if run.is_settled else (-number,)))
 
 
-def kill_supervisor(run):
+def kill_ddprun(run):
     host = run.any_host()
-    run.box.wait(lambda: host.supervisor() or host.status() is not None, 5)
-    supervisor = host.supervisor()
-    if supervisor:
-        kill(supervisor, signal.SIGKILL)
-    return run.without(host, 137)
-
-
-def kill_guardian(run):
-    host = run.any_host()
-    if host.supervisor() is None:
-        run.dead = host  # no process may be left to remove its files
+    run.dead = host
     host.signal(signal.SIGKILL)
     return run.without(host, -9)
+
+
+def kill_watcher(run):
+    host = run.any_host()
+    run.box.wait(lambda: host.watcher() or host.status() is not None, 5)
+    watcher = host.watcher()
+    if watcher:
+        kill(watcher, signal.SIGKILL)
+    return run.alike(0)
 
 
 def kill_coordinator(run):
@@ -170,14 +169,13 @@ def power_off(run):
     return run.without(host, -9)
 
 
-def pause_supervisor(run):
+def pause_ddprun(run):
     """The pause is shorter than the time that the others wait."""
     host = run.any_host()
-    supervisor = host.supervisor()
-    if supervisor:
-        kill(supervisor, signal.SIGSTOP)
+    if host.watcher():
+        host.signal(signal.SIGSTOP)
         run.box.wait(lambda: False, run.random.uniform(0, 0.3))
-        kill(supervisor, signal.SIGCONT)
+        host.signal(signal.SIGCONT)
     return run.alike(0)
 
 
@@ -251,7 +249,7 @@ def another_job(run):
 def late_host(run):
     """A host waits for a place until the job is over."""
     host = run.job.start(run.case.arguments(len(run.job.hosts), "127.0.0.1"))
-    run.job.wait(lambda: host.supervisor() is not None, 5)
+    run.job.wait(lambda: host.watcher() is not None, 5)
     run.box.wait(lambda: False, run.random.uniform(0, 0.2))
     return {**run.alike(0), host.number: {2} if run.case.static else {0}}
 
@@ -271,14 +269,14 @@ def come_and_go(run):
                 (host.power_off, {-9})))
             way()
             expected[host.number] = codes
-            if way == host.power_off:
+            if codes == {-9}:
                 run.dead = host
         elif len(there) + 1 < run.case.hosts:
             worlds = run.job.ready()
             host = run.job.start(
                 run.case.arguments(len(run.job.hosts), "127.0.0.1"))
             # From now on the host handles signals and removes its files.
-            run.job.wait(lambda: host.supervisor() or host.status() is not None)
+            run.job.wait(lambda: host.watcher() or host.status() is not None)
             there.append(host)
             expected[host.number] = {0}
             run.job.wait(lambda: run.job.ready() > worlds, 10)
@@ -331,6 +329,8 @@ def lost_packets(run):
     return run.alike(0) if percent == 1 else run.alike(0, 1)
 
 
+# The habits whose processes end with a killed ddprun, also without a cgroup.
+IN_GROUP = ("deaf", "child", "group")
 STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
 
 # By name: the function, the stages of the fault, and its requirements.
@@ -343,9 +343,9 @@ FAULTS = {
     "a stopped worker": (stopped_worker, ("running",), {}),
     "a grandchild dies": (kill_grandchild, ("running", "ending"), {}),
     "a signal to ddprun": (signal_host, STAGES, {}),
-    "the supervisor dies": (kill_supervisor, STAGES, {}),
-    "the guardian dies": (kill_guardian, STAGES, {}),
-    "the supervisor pauses": (pause_supervisor, STAGES[1:], {}),
+    "ddprun dies": (kill_ddprun, STAGES, {"habits": IN_GROUP}),
+    "the watcher dies": (kill_watcher, STAGES, {}),
+    "ddprun pauses": (pause_ddprun, STAGES[1:], {}),
     "a host dies": (power_off, STAGES, {"habits": False}),
     "the coordinator's host dies": (kill_coordinator, STAGES,
                                     {"hosts": (2, 3), "habits": False}),
@@ -364,7 +364,8 @@ FAULTS = {
     "another job": (another_job, ("before", *STAGES[2:]), {}),
     "a late host": (late_host, ("running",), {"hosts": (2, 3)}),
     "hosts come and go": (come_and_go, ("running",),
-                          {"hosts": (2, 3), "elastic": True}),
+                          {"hosts": (2, 3), "elastic": True,
+                           "habits": IN_GROUP}),
     "a cut cable": (partition, ("running",), {"hosts": (2, 3), "cables": True}),
     "lost packets": (lost_packets, ("rendezvous", "starting", "running"),
                      {"hosts": (2, 3), "cables": True}),

@@ -11,7 +11,7 @@ BOUND = 30  # seconds; most jobs take a fraction of one
 PORT = 29400
 
 Event = collections.namedtuple(
-    "Event", "what rank size restarts pid supervisor host port")
+    "Event", "what rank size restarts pid ddprun host port")
 
 
 @dataclasses.dataclass
@@ -47,12 +47,13 @@ class Host:
     def __init__(self, box, pid, number, folder):
         self.box, self.pid, self.number, self.folder = box, pid, number, folder
 
-    def supervisor(self):
-        """Returns None before the supervisor starts and after its end."""
+    def watcher(self):
+        """Returns None before ddprun starts its watcher, from when on ddprun
+        handles signals, and after ddprun's end."""
         for child in machine.children(self.pid):
             try:
                 with open(f"/proc/{child}/comm") as file:
-                    if file.read() == "ddp-supervisor\n":
+                    if file.read() == "ddp-watcher\n":
                         return child
             except OSError:
                 pass
@@ -154,7 +155,7 @@ class Job:
         """Returns the processes of the last world by rank; of one host, if given."""
         found = {}
         for event in self.events:
-            if host is None or event.supervisor == host.supervisor():
+            if host is None or event.ddprun == host.pid:
                 found[event.rank] = event.pid
         return found
 

@@ -46,8 +46,9 @@ def draw(box, rng, name):
         case.elastic = needs.get("elastic", rng.random() < 0.3)
         case.static = (not case.elastic
                        and needs.get("static", rng.random() < 0.4))
-    if needs.get("habits", True):
-        case.habits = tuple(rng.sample(HABITS, rng.choice((0, 0, 1, 2))))
+    habits = needs.get("habits", HABITS)
+    if habits:
+        case.habits = tuple(rng.sample(habits, rng.choice((0, 0, 1, 2))))
     if needs.get("crash"):
         case.habits = ("fail",)
     case.has_little_memory = needs.get("memory", False) and bool(box.memory)

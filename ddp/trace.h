@@ -1,3 +1,0 @@
-#pragma once
-
-#include "ddp/trace/trace.h"  // IWYU pragma: export

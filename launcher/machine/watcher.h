@@ -1,0 +1,47 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include "launcher/base/fd.h"
+#include "launcher/machine/job_cgroup.h"
+
+namespace launcher {
+
+/// A process that kills the workers if ddprun is killed (`kill -9`) and cannot
+/// do it: the kernel kills only ddprun's children (PR_SET_PDEATHSIG), and a
+/// worker may be a shell whose children hold the GPUs.
+///
+/// The watcher reads from a pipe which process groups the job has. At the end
+/// of the pipe, which is ddprun's end, it sends SIGKILL to them and to the
+/// job's cgroup, and ends. It has its own session and process name, so that a
+/// kill of ddprun's process group or `pkill -9 ddprun` does not reach it. It
+/// handles no signal, and no wait for any child sees it.
+class Watcher {
+ public:
+  /// Forks the watcher. To be called before this process has a second thread.
+  ///
+  /// @throws std::system_error if no process can be created
+  explicit Watcher(const JobCgroup& cgroup);
+  /// Ends the watcher. The job's processes must have ended.
+  ~Watcher();
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  /// Descriptor for add_own_group().
+  int fd() const { return groups_.get(); }
+
+  /// Removes a process group that has no process any more, because the kernel
+  /// may give its id to another one.
+  void remove(pid_t group) const;
+
+ private:
+  Fd groups_;
+  pid_t pid_;
+};
+
+/// Adds the calling process's group. Called by a worker before it executes its
+/// program, so that no process of the group can exist before the watcher knows
+/// the group. Async-signal-safe.
+void add_own_group(int watcher_fd);
+
+}  // namespace launcher

@@ -1,0 +1,96 @@
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "test/launcher/child_setup.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using namespace launcher::test;
+using ddp::test::TemporaryFolder;
+
+namespace {
+
+nlohmann::json report_in(const std::string& file) {
+  return nlohmann::json::parse(ddp::test::read_file(file));
+}
+
+}  // namespace
+
+TEST_CASE("--report-json tells what a running job does, and how it ended") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  const TemporaryFolder logs;
+  Ddprun::Arguments arguments{"--nproc-per-node=2",
+                              "--rdzv-id=night",
+                              "--max-restarts=3",
+                              "--report-json=" + file};
+  const bool keeps_logs = GENERATE(true, false);
+  if (keeps_logs) {
+    arguments.push_back("--log-dir=" + logs.path());
+  }
+  arguments.insert(
+      arguments.end(),
+      {"sh", "-c", "[ $RANK = 1 ] && exit 0; echo ready; exec sleep 600"});
+  Ddprun job(arguments);
+  job.await_out("ready");
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  nlohmann::json report = report_in(file);
+  while (report["now"].is_null() ||
+         report["now"]["workers"][1]["state"] != "ended") {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    report = report_in(file);
+  }
+  CHECK(report["run_id"] == "night");
+  CHECK(report["state"] == "running");
+  CHECK(report["phase"] == "running");
+  CHECK(report["max_restarts"] == 3);
+  const nlohmann::json now = report["now"];
+  CHECK(now["restarts"] == 0);
+  CHECK(now["host_count"] == 1);
+  CHECK(now["world_size"] == 2);
+  CHECK(now["logs"].is_string() == keeps_logs);
+  CHECK(now["workers"][0]["state"] == "running");
+  CHECK(now["workers"][1]["exit_code"] == 0);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+  report = report_in(file);
+  CHECK(report["state"] == "ended");
+  CHECK(report["phase"] == "done");
+  CHECK(report["exit_code"] == 128 + SIGTERM);
+  CHECK(report["now"]["workers"].empty());
+  CHECK(report["attempts"].size() == 1);
+}
+
+TEST_CASE("a job whose temporary folder is full goes on") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can mount a small disk");
+    return;
+  }
+  const TemporaryFolder small;
+  const auto fill = [&] {
+    hide_mount(small.path().c_str(), "size=64k");
+    const std::string most(1 << 20, 'x');
+    ddp::test::write_file(small / "full", most);
+  };
+  const auto result = run_ddprun({"--max-restarts=1",
+                                  "sh",
+                                  "-c",
+                                  "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit "
+                                  "3; stat -c 'size %s' " +
+                                      in_shell(small / "full")},
+                                 {{"TMPDIR", small.path()}},
+                                 "",
+                                 {},
+                                 fill);
+  CAPTURE(result.out, result.err);
+  CHECK(result.code() == 0);
+  if (result.out.find("size 1048576") != std::string::npos) {
+    WARN("skipped: no small disk could be mounted");
+  }
+}
