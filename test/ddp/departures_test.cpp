@@ -575,6 +575,9 @@ TEST_CASE("ranks wait for each other in different calls", "[departures]") {
 
 TEST_CASE("a thread waits while its rank computes before any collective",
           "[departures]") {
+  if (on_gpu(2)) {
+    return;  // NCCL needs one order of the two groups' calls on all ranks
+  }
   const auto ends = run_rank_processes(2, [&](int rank) {
     init_process_group(long_timeouts());
     const auto other = new_group({0, 1});
