@@ -69,12 +69,10 @@ std::map<pid_t, pid_t> descendants_of(pid_t ancestor) {
   return parents;
 }
 
-/// Sends SIGKILL unless the pid is another process's by now.
-void kill_child_of(pid_t parent, pid_t pid) {
-  const Fd process = ddp::detail::open_pidfd(pid);
-  if (process && parent_of(pid) == parent) {
-    ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
-  }
+/// Returns an empty Fd if the pid is another process's by now.
+Fd open_child_of(pid_t parent, pid_t pid) {
+  Fd process = ddp::detail::open_pidfd(pid);
+  return parent_of(pid) == parent ? std::move(process) : Fd();
 }
 
 bool has_children() {
@@ -157,9 +155,15 @@ void kill_descendants(pid_t ancestor) {
   std::set<pid_t> killed;
   for (bool is_new = true; is_new;) {
     is_new = false;
+    // All are opened before the first one is killed, whose children then have
+    // another parent.
+    std::vector<Fd> processes;
     for (const auto& [pid, parent] : descendants_of(ancestor)) {
       is_new |= killed.insert(pid).second;
-      kill_child_of(parent, pid);
+      processes.push_back(open_child_of(parent, pid));
+    }
+    for (const Fd& process : processes) {
+      ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
     }
   }
 }

@@ -98,7 +98,7 @@ TEST_CASE("ranks in a role are the world's, where hosts have several roles") {
 TEST_CASE("each worker has files of its rank in the job's directory") {
   Job job = job_of(2);
   launcher::Attempt attempt =
-      attempt_of({.first_rank = 4, .host_count = 2, .world_size = 6});
+      attempt_of({.host_count = 2, .first_rank = 4, .world_size = 6});
   CHECK(
       make_plan(job, attempt).workers[1].environment.count("DDPRUN_JOB_DIR") ==
       0);
