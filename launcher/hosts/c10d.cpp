@@ -76,9 +76,8 @@ class C10dRendezvous : public Rendezvous {
   /// handler's arguments.
   template <typename Decide>
   auto performing(Decide decide) {
-    return [this, decide](const auto&... news) {
-      this->perform(decide(news...));
-    };
+    return
+        [this, decide](const auto&... news) { this->perform(decide(news...)); };
   }
   void perform(const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
