@@ -1,12 +1,6 @@
 #include "ddp/reduce/detail/autograd_hooks.h"
 
 #include <cstddef>
-#include <deque>
-#include <exception>
-#include <iterator>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -174,119 +168,57 @@ namespace {
 
 using torch::autograd::GraphTask;
 
-struct Listener {
-  PassEnd end;
-  std::shared_ptr<void> life;
-};
-
-void queue(Listener listener);
-
-/// Listeners of one graph task. Calls all of them, while autograd skips the
-/// callbacks after one that throws. Lives as long as its graph task.
-class QueuedEnds {
+/// One registration with a graph task. Lives as long as the task.
+class QueuedEnd {
  public:
-  explicit QueuedEnds(Listener first) : is_nested_(graph_task_depth() > 0) {
-    listeners_.push_back(std::move(first));
-  }
-  QueuedEnds(const QueuedEnds&) = delete;
-  QueuedEnds& operator=(const QueuedEnds&) = delete;
+  QueuedEnd(PassEnd end, std::shared_ptr<void> life)
+      : end_(std::move(end)),
+        life_(std::move(life)),
+        is_nested_(graph_task_depth() > 0) {}
+  QueuedEnd(const QueuedEnd&) = delete;
+  QueuedEnd& operator=(const QueuedEnd&) = delete;
 
   /// A nested task is destroyed when its backward() returns. Only now is the
   /// enclosing task the thread's current one again.
-  ~QueuedEnds() {
-    const bool is_inside = torch::autograd::get_current_graph_task_id() != -1;
-    for (auto& listener : continuing_) {
-      try {
-        if (is_inside) {
-          queue(std::move(listener));
-        } else {
-          listener.end.on_lost();
-        }
-      } catch (...) {  // the next pass reports that this one was left
-      }
+  ~QueuedEnd() {
+    if (!continues_) {
+      return;
     }
-  }
-
-  void add(Listener listener) {
-    const std::lock_guard lock(mutex_);
-    listeners_.push_back(std::move(listener));
+    try {
+      if (torch::autograd::get_current_graph_task_id() != -1) {
+        queue(std::move(end_), std::move(life_));
+      } else {
+        end_.on_lost();
+      }
+    } catch (...) {  // the next pass reports that this one was left
+    }
   }
 
   void call() {
     // The node of the enclosing pass that called backward() runs on this
     // thread, unless another thread has ended the nested task.
     const bool knows_outer = torch::autograd::get_current_node() != nullptr;
-    std::exception_ptr failure;
-    while (auto listener = take_next()) {
-      if (is_nested_ && knows_outer) {
-        continuing_.push_back(std::move(*listener));
-        continue;
-      }
-      try {
-        is_nested_ ? listener->end.on_lost() : listener->end.on_end();
-      } catch (...) {
-        failure = failure ? failure : std::current_exception();
-      }
-    }
-    if (failure) {
-      std::rethrow_exception(failure);
-    }
-  }
-
- private:
-  std::optional<Listener> take_next() {
-    const std::lock_guard lock(mutex_);
-    if (listeners_.empty()) {
-      return std::nullopt;
-    }
-    auto next = std::move(listeners_.front());
-    listeners_.pop_front();
-    return next;
-  }
-
-  const bool is_nested_;
-  std::mutex mutex_;
-  std::deque<Listener> listeners_;
-  std::vector<Listener> continuing_;
-};
-
-/// The queues of all running graph tasks, by the task's id.
-class TaskEnds {
- public:
-  /// The threads of several devices run one task; the first of them queues the
-  /// callback.
-  void add(int task, Listener listener) {
-    std::shared_ptr<QueuedEnds> ends;  // its destructor may call this
-    const std::lock_guard lock(mutex_);
-    if (const auto found = ends_.find(task); found != ends_.end()) {
-      ends = found->second.lock();
-    }
-    if (ends) {
-      ends->add(std::move(listener));
+    if (is_nested_ && knows_outer) {
+      continues_ = true;
       return;
     }
-    ends = std::make_shared<QueuedEnds>(std::move(listener));
+    const auto life = std::move(life_);
+    is_nested_ ? end_.on_lost() : end_.on_end();
+  }
+
+  static void queue(PassEnd end, std::shared_ptr<void> life) {
+    const auto queued =
+        std::make_shared<QueuedEnd>(std::move(end), std::move(life));
     torch::autograd::Engine::get_default_engine().queue_callback(
-        [ends] { ends->call(); });
-    insert(task, ends);
+        [queued] { queued->call(); });
   }
 
  private:
-  void insert(int task, const std::shared_ptr<QueuedEnds>& ends) {
-    for (auto it = ends_.begin(); it != ends_.end();) {
-      it = it->second.expired() ? ends_.erase(it) : std::next(it);
-    }
-    ends_[task] = ends;
-  }
-
-  std::mutex mutex_;
-  std::unordered_map<int, std::weak_ptr<QueuedEnds>> ends_;
+  PassEnd end_;
+  std::shared_ptr<void> life_;
+  const bool is_nested_;
+  bool continues_ = false;
 };
-
-void queue(Listener listener) {
-  static TaskEnds tasks;
-  tasks.add(torch::autograd::get_current_graph_task_id(), std::move(listener));
-}
 
 }  // namespace
 
@@ -308,7 +240,7 @@ int graph_task_depth() {
 
 std::weak_ptr<void> at_end_of_pass(PassEnd end) {
   const auto life = std::make_shared<char>();
-  queue({std::move(end), life});
+  QueuedEnd::queue(std::move(end), life);
   return life;
 }
 
