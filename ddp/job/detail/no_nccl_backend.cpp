@@ -8,7 +8,10 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec&) {
               "program was built with a CPU-only one; use backend \"gloo\"");
 }
 
-void connect_gpu(const GpuConnection&) {}
+void connect_gpu(c10::intrusive_ptr<c10d::Backend>,
+                 c10::Device,
+                 std::chrono::milliseconds,
+                 const PeerFailure&) {}
 
 int nccl_device_count() {
   return 0;
