@@ -308,6 +308,7 @@ c10::intrusive_ptr<c10d::Backend> detail::new_group(
               "). Leave by ddp::destroy_process_group() and meet in another "
               "job, over a store that lives on "
               "(ddp::ProcessGroupOptions::store)");
+  const RankWaitScope waits("new_group");
   return make_group(job, {name, ranks}, backend);
 }
 
