@@ -236,8 +236,9 @@ void init_process_group(const ProcessGroupOptions& options) {
 }
 
 void destroy_process_group() {
-  if (job() == nullptr) {
-    return;
+  const bool is_forked_child = job() != nullptr && job()->process != ::getpid();
+  if (job() == nullptr || is_forked_child) {
+    return;  // a child shares its parent's connections
   }
   // Other threads may announce an error until all is closed.
   const std::string problem = leave_while_reporting(*job());
