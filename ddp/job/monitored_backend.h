@@ -20,9 +20,6 @@
 
 namespace ddp::detail {
 
-/// The name of the group of all ranks.
-inline constexpr const char* kWorldGroup = "world";
-
 /// The ranks of a group of the job.
 struct GroupMembers {
   std::string name;        ///< the same on all members

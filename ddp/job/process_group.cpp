@@ -236,8 +236,9 @@ void init_process_group(const ProcessGroupOptions& options) {
 }
 
 void destroy_process_group() {
-  if (job() == nullptr) {
-    return;
+  const bool is_forked_child = job() != nullptr && job()->process != ::getpid();
+  if (job() == nullptr || is_forked_child) {
+    return;  // a child shares its parent's connections
   }
   // Other threads may announce an error until all is closed.
   const std::string problem = leave_while_reporting(*job());
@@ -308,6 +309,7 @@ c10::intrusive_ptr<c10d::Backend> detail::new_group(
               "). Leave by ddp::destroy_process_group() and meet in another "
               "job, over a store that lives on "
               "(ddp::ProcessGroupOptions::store)");
+  const RankWaitScope waits("new_group");
   return make_group(job, {name, ranks}, backend);
 }
 

@@ -143,7 +143,7 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// waiting for them.
 ///
 /// Models and groups may outlive this call. Collectives on them throw
-/// c10::Error.
+/// c10::Error. In a forked child of the rank this call does nothing.
 ///
 /// @throws c10::Error after leaving, if no call has reported the error before:
 ///   - this rank or another one waits for a collective that never completes: a

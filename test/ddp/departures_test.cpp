@@ -616,6 +616,35 @@ TEST_CASE("ranks use two groups in two orders", "[departures]") {
   }
 }
 
+TEST_CASE("one rank makes a group that the others do not make",
+          "[departures]") {
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(long_timeouts());
+    if (rank == 1) {
+      new_group({0, 1});
+    } else {
+      reduce_tensor(at::ones({64}));
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("ranks 0, 2 wait in reduce_tensor, "
+                        "rank 1 in new_group over ranks 0-1: "));
+  }
+}
+
+TEST_CASE("ranks make a group of different members", "[departures]") {
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(long_timeouts());
+    new_group(rank == 1 ? std::vector{0, 1} : std::vector{0, 1, 2});
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("ranks 0, 2 wait in new_group over ranks 0-2, "
+                        "rank 1 in new_group over ranks 0-1: "));
+  }
+}
+
 TEST_CASE("a rank that computes for long makes no wait an error",
           "[departures]") {
   const auto ends = run_rank_processes(2, [&](int rank) {
