@@ -12,7 +12,8 @@ namespace launcher {
 
 /// Listens for the hosts of a job if this process is to run the coordinator:
 /// the first ddprun on the endpoint's host does. Other hosts may resolve the
-/// endpoint's name to any address of this host, so there is a socket for each.
+/// endpoint's name to any address of this host, so it listens at all of them,
+/// for "localhost" and a numeric address at those of the endpoint alone.
 ///
 /// @param addresses of the endpoint
 /// @returns no sockets if another process runs the coordinator
