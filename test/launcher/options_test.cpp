@@ -94,6 +94,14 @@ TEST_CASE("what follows the program is the program's") {
   CHECK(parse({"--", "--odd-name"}).program == Arguments{"--odd-name"});
 }
 
+TEST_CASE("the first -- is dropped before and after the program's name") {
+  CHECK(parse({"p", "--", "--r=16"}).program == Arguments{"p", "--r=16"});
+  CHECK(parse({"p", "--", "--", "a"}).program == Arguments{"p", "--", "a"});
+  CHECK(parse({"p", "a", "--", "b"}).program == Arguments{"p", "a", "--", "b"});
+  CHECK(parse({"--", "p", "--", "a"}).program == Arguments{"p", "--", "a"});
+  CHECK(parse({"-m", "p", "--", "a"}).program == Arguments{"p", "a"});
+}
+
 TEST_CASE("streams of ranks") {
   const auto options =
       parse({"-r", "0:3,12:1", "--tee=2", "--local-ranks-filter=1,12", "p"});
