@@ -83,11 +83,30 @@ std::vector<Fd> listen_as_coordinator(
                         coordinator.port_option);
 }
 
-bool are_on_loopback(const std::vector<Fd>& listeners) {
-  return std::all_of(
-      listeners.begin(), listeners.end(), [](const Fd& listener) {
+std::string advice_for(const CoordinatedConfig& config,
+                       const CoordinatorEndpoint& coordinator,
+                       const std::vector<SocketAddress>& addresses,
+                       const std::vector<Fd>& listeners) {
+  const bool are_on_loopback =
+      std::all_of(listeners.begin(), listeners.end(), [](const Fd& listener) {
         return is_loopback(own_end(listener));
       });
+  std::string text;
+  if (are_on_loopback) {
+    text = "; no other machine reaches " + coordinator.host_option + " " +
+           text_of(coordinator.endpoint) +
+           ", a loopback address: give all hosts this machine's name or "
+           "address instead";
+  } else if (config.terms.ranks_are_fixed &&
+             std::none_of(addresses.begin(), addresses.end(), is_own)) {
+    text = "; " + coordinator.endpoint.host +
+           " is no address of this machine: if it is another host's, give "
+           "--node-rank here";
+  }
+  return config.scheduler.empty()
+             ? text
+             : text + "; the number of hosts is from " + config.scheduler +
+                   ": --nnodes=1 starts this one alone";
 }
 
 size_t max_connections(const JobTerms& terms) {
