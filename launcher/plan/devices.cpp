@@ -138,6 +138,17 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
   return gpus;
 }
 
+bool needs_a_gpu_each(const LaunchOptions& options,
+                      const HostInfo& host,
+                      const Environment& environment,
+                      int worker_count) {
+  const auto ids = options.gpus.value_or(visible_gpus(host, environment));
+  return worker_count > 1 && static_cast<int>(ids.size()) >= worker_count &&
+         std::all_of(ids.begin(), ids.end(), [](const std::string& id) {
+           return id.rfind("MIG-", 0) == 0;
+         });
+}
+
 std::vector<std::optional<int>> gpu_nodes_of_workers(
     const LaunchOptions& options,
     const HostInfo& host,

@@ -165,7 +165,9 @@ Job make_job(LaunchOptions options,
   require_reader(options, job.worker_count);
   job.gpus = chosen_gpus(options, host, environment);
   job.gpu_count = count_gpus_for_workers(options, host, environment);
-  if (options.virtual_local_rank) {
+  const bool has_mig_devices =
+      needs_a_gpu_each(options, host, environment, job.worker_count);
+  if (options.virtual_local_rank || has_mig_devices) {
     job.gpu_of_worker =
         gpus_by_worker(options, host, environment, job.worker_count);
   }
@@ -196,6 +198,11 @@ Job make_job(LaunchOptions options,
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);
+  if (has_mig_devices && !job.options.virtual_local_rank) {
+    job.warnings.emplace_back(
+        "CUDA shows a process one MIG device alone: each worker gets its own, "
+        "as with --virtual-local-rank, and LOCAL_RANK is 0 for all");
+  }
   warn_of_file_timer(job);
   return job;
 }
