@@ -32,7 +32,7 @@ std::string trimmed(const std::string& text) {
 
 std::string gpus_of(const HostInfo& host) {
   if (host.gpu_count == 0) {
-    return "this host has none (no /dev/nvidia0)";
+    return "this host has none (no /dev/nvidia0 that can be opened)";
   }
   return "this host has " + std::to_string(host.gpu_count) +
          ", numbered from 0";
