@@ -76,7 +76,7 @@ std::string choose_backend(const ProcessGroupOptions& options) {
       return "nccl";
     }
     const std::string problem =
-        detail::unseen_gpus_problem(detail::count_allowed_gpu_files(),
+        detail::unseen_gpus_problem(detail::count_gpu_files(),
                                     std::getenv("CUDA_VISIBLE_DEVICES"),
                                     detail::no_nccl_device_reason());
     TORCH_CHECK(problem.empty(), problem);
