@@ -31,7 +31,7 @@ struct WorkerContext {
   const InheritedVariables& inherited;
   const CallerSettings& settings;  ///< caller's settings, restored in workers
   Consoles& consoles;
-  LogWriter& logs;
+  OutputThread& logs;
   WorkerOutput& output;
   FilteredLogs& filtered;
   int null_fd;     ///< /dev/null, open for reading

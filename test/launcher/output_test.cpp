@@ -20,7 +20,6 @@
 #include "launcher/workers/output/console.h"
 #include "launcher/workers/output/dropped_output.h"
 #include "launcher/workers/output/filtered_log.h"
-#include "launcher/workers/output/log_file.h"
 #include "launcher/workers/output/worker_output.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -61,6 +60,25 @@ std::string read_all(const Fd& fd) {
     text.append(buffer, static_cast<size_t>(size));
   }
   return text;
+}
+
+void await_drained(EventLoop& loop, const OutputThread& thread) {
+  while (!thread.is_drained()) {
+    loop.run_once();
+  }
+}
+
+/// Returns what the thread still writes into a pipe.
+std::string read_rest(EventLoop& loop,
+                      const OutputThread& thread,
+                      const Fd& reader) {
+  REQUIRE(::fcntl(reader.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::string text;
+  const auto watch =
+      loop.watch(reader.get(), EPOLLIN, [&] { text += read_all(reader); });
+  await_drained(loop, thread);
+  loop.unwatch(watch);
+  return text + read_all(reader);
 }
 
 }  // namespace
@@ -121,23 +139,16 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(pipe.write.get(), loop, losses, logs);
+  Console console(pipe.write.get(), loop, losses);
   std::string expected;
-  for (int line = 0; !console.is_congested(); ++line) {
+  for (int line = 0; !console.thread().is_congested(); ++line) {
     const std::string text = "line " + std::to_string(line);
     console.write_line("[3] ", text, kNewline);
+    console.flush();
     expected += "[3] " + text + "\n";
-    console.flush();  // does not block on the full pipe
   }
-  CHECK(!console.is_drained());
-  CHECK(::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text = read_all(pipe.read);
-  while (!console.is_drained()) {
-    loop.run_once();
-    text += read_all(pipe.read);
-  }
-  CHECK(text == expected);
+  CHECK(!console.thread().is_drained());
+  CHECK(read_rest(loop, console.thread(), pipe.read) == expected);
   // The flags of the caller's own descriptor are unchanged.
   CHECK((::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
@@ -148,31 +159,30 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(pipe.write.get(), loop, losses, logs);
+  Console console(pipe.write.get(), loop, losses);
   pipe.read.reset();
   console.write_line("", "text", kNewline);
   console.flush();
-  CHECK(console.is_drained());
+  await_drained(loop, console.thread());
   CHECK(losses.empty());
   ::signal(SIGPIPE, SIG_DFL);
 }
 
 TEST_CASE("what a full device does not take is noted, the first time told") {
   EventLoop loop;
+  test::bound(loop);
   DroppedOutput losses;
   Lines told;
   losses.tell_by(
       [&](const std::string& line) { told.emplace_back(line, kNewline); });
   const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   REQUIRE(full);
-  LogWriter logs(loop, losses);
-  Console console(full.get(), loop, losses, logs);
+  Console console(full.get(), loop, losses);
   CHECK(losses.summary().empty());
   for (int line = 0; line < 3; ++line) {
     console.write_line("[0] ", "text", kNewline);
     console.flush();
-    CHECK(console.is_drained());
+    await_drained(loop, console.thread());
   }
   REQUIRE(told.size() == 1);
   CHECK_THAT(told[0].first,
@@ -213,21 +223,6 @@ Fd open_file(const std::string& path) {
 
 namespace {
 
-void await_drained(EventLoop& loop, const LogWriter& logs) {
-  while (!logs.is_drained()) {
-    loop.run_once();
-  }
-}
-
-/// Sends a signal to the child processes of this process.
-void signal_helpers(int number) {
-  const auto self = std::to_string(::getpid());
-  std::ifstream children("/proc/self/task/" + self + "/children");
-  for (pid_t child = 0; children >> child;) {
-    ::kill(child, number);
-  }
-}
-
 /// Returns whether another descriptor may write to the file.
 bool is_open_for_writing(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -242,16 +237,15 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const FileSizeLimit limit(10);
   const Fd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  Console console(file.get(), loop, losses, logs);
+  Console console(file.get(), loop, losses);
   const auto write = [&](const std::string& line) {
     console.write_line("", line, kNewline);
     console.flush();
-    await_drained(loop, logs);
-    CHECK(console.is_drained());
+    await_drained(loop, console.thread());
   };
   write("first");
   write("second");
@@ -270,49 +264,19 @@ TEST_CASE("a console that is a file gets long output as it is") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const Fd file = open_file(path);
-  Console console(file.get(), loop, losses, logs);
+  Console console(file.get(), loop, losses);
   std::string expected;
   for (int line = 0; line < 200; ++line) {
     const std::string text(1000, static_cast<char>('a' + line % 26));
     console.write_line("[0] ", text, kNewline);
+    console.flush();
     expected += "[0] " + text + "\n";
   }
-  console.flush();
-  await_drained(loop, logs);
+  await_drained(loop, console.thread());
   CHECK(ddp::test::read_file(path) == expected);
   CHECK(losses.empty());
-}
-
-TEST_CASE("a console is a file again after its writer was killed") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string path = folder / "console";
-  EventLoop loop;
-  test::bound(loop);
-  DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  const Fd file = open_file(path);
-  const std::string log = folder / "log";
-  LogFile lost(open_file(log), log, logs);
-  Console console(file.get(), loop, losses, logs);
-  const auto write = [&](const std::string& line) {
-    console.write_line("", line, kNewline);
-    console.flush();
-    await_drained(loop, logs);
-  };
-  write("before");
-  signal_helpers(SIGKILL);
-  while (losses.empty()) {
-    loop.run_once();
-  }
-  write("after");
-  CHECK(ddp::test::read_file(path) == "before\nafter\n");
-  // Another file now has this descriptor's number. It must not get these bytes.
-  lost.write("lost");
-  await_drained(loop, logs);
-  CHECK(ddp::test::read_file(log).empty());
-  CHECK_THAT(losses.summary(), Contains("bytes of " + log));
 }
 
 TEST_CASE("a log file takes what it can, and what it cannot is noted") {
@@ -321,9 +285,9 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const FileSizeLimit limit(4);
-  LogFile log(
+  OutputFile log(
       Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)),
       path,
       logs);
@@ -335,7 +299,7 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   log.write("ij");
   log.finish();
   await_drained(loop, logs);
-  CHECK(ddp::test::read_file(path) == "ij");
+  CHECK(ddp::test::read_file(path) == "\nij");  // a line of its own
   CHECK_THAT(losses.summary(), Contains(": 4 bytes of " + path));
 }
 
@@ -344,8 +308,8 @@ TEST_CASE("log files are written in order, whole, and closed") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  std::vector<LogFile> files;
+  OutputThread logs(loop, losses);
+  std::vector<OutputFile> files;
   std::vector<std::string> expected(3);
   for (size_t file = 0; file < expected.size(); ++file) {
     const std::string path = folder / std::to_string(file);
@@ -358,12 +322,10 @@ TEST_CASE("log files are written in order, whole, and closed") {
     files[file].write(text);
     expected[file] += text;
   }
-  CHECK(logs.is_congested());
-  for (LogFile& file : files) {
+  for (OutputFile& file : files) {
     file.finish();
   }
   await_drained(loop, logs);
-  CHECK(!logs.is_congested());
   CHECK(losses.empty());
   for (size_t file = 0; file < expected.size(); ++file) {
     CHECK(ddp::test::read_file(folder / std::to_string(file)) ==
@@ -379,9 +341,8 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
-  const auto rounds = loop.watch_rounds([&console] { console.flush(); });
+  OutputThread logs(loop, losses);
+  Console console(out.write.get(), loop, losses);
   std::optional<WorkerOutput> output(std::in_place, loop);
   Pipe worker = make_pipe();
   StreamTargets targets{
@@ -406,14 +367,7 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   }
   CHECK(ddp::test::read_file(path).size() == written);
   // The reader reads again.
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text;
-  while (!console.is_drained()) {
-    text += read_all(out.read);
-    loop.run_once();
-  }
-  text += read_all(out.read);
-  loop.unwatch(rounds);
+  const std::string text = read_rest(loop, console.thread(), out.read);
   CHECK(text.size() < 1'500'000);
   CHECK_THAT(text,
              Contains("[0] ddprun: nobody read this for a time; ") &&
@@ -421,19 +375,16 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
 }
 
 TEST_CASE("lines that a filtered log has no room for are not read") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string path = folder / "filtered_stdout.log";
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  FilteredLog filtered(LogFile(open_file(path), path, logs), {"x"});
+  OutputThread logs(loop, losses);
+  Pipe server = make_pipe();  // does not answer, until it is read
+  FilteredLog filtered(OutputFile(std::move(server.write), "log", logs), {"x"});
   Pipe worker = make_pipe();
   WorkerOutput output(loop);
   output.add(std::move(worker.read),
              {.prefix = "[0] ", .file = {}, .filtered = &filtered});
-  // The writer process is stopped, so it reads nothing.
-  signal_helpers(SIGSTOP);
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(999, 'x') + "\n";
   size_t written = 0;
@@ -446,16 +397,21 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   }
   CHECK(written > 1'000'000);
   CHECK(written < 3'000'000);
-  signal_helpers(SIGCONT);
   worker.write.reset();
   const size_t expected = written / line.size() * (line.size() + 4);
-  while (std::filesystem::file_size(path) < expected) {
+  CHECK(::fcntl(server.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  size_t arrived = 0;
+  const auto watch = loop.watch(server.read.get(), EPOLLIN, [&] {
+    arrived += read_all(server.read).size();
+  });
+  while (arrived < expected) {
     loop.run_once();
   }
   output.finish();
   filtered.finish();
   await_drained(loop, logs);
-  CHECK(std::filesystem::file_size(path) == expected);
+  loop.unwatch(watch);
+  CHECK(arrived == expected);
   CHECK(losses.empty());
 }
 
@@ -485,8 +441,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
+  Console console(out.write.get(), loop, losses);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
   const auto& stream = output.add(std::move(worker.read),
@@ -497,13 +452,12 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(1000, 'x') + "\n";
   size_t written = 0;
-  while (!console.is_congested()) {
+  while (!console.thread().is_congested()) {
     const ssize_t size = ::write(worker.write.get(), line.data(), line.size());
     if (size > 0) {
       written += static_cast<size_t>(size);
     }
     loop.run_once();
-    console.flush();
   }
   CHECK(written > 1000);
   // The worker's pipe fills up: the worker blocks, and no output is dropped.
@@ -519,30 +473,19 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   CHECK(unread <= 64 * 1024);
   written += unread;
   worker.write.reset();
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text;
-  const auto payload = [&text] {
-    return static_cast<size_t>(std::count(text.begin(), text.end(), 'x'));
-  };
   output.finish();
-  while (!console.is_drained()) {
-    text += read_all(out.read);
-    console.flush();
-    if (!console.is_drained()) {
-      loop.run_once();
-    }
-  }
-  text += read_all(out.read);
-  CHECK(payload() == written - written / 1001);
+  const std::string text = read_rest(loop, console.thread(), out.read);
+  CHECK(static_cast<size_t>(std::count(text.begin(), text.end(), 'x')) ==
+        written - written / 1001);
   CHECK(stream.last_lines().size() == 20);
 }
 
 TEST_CASE("one prefix a line, however late its end comes") {
   EventLoop loop;
+  test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
+  Console console(out.write.get(), loop, losses);
   Pipe worker = make_pipe();
   WorkerStream stream(std::move(worker.read),
                       {.console = &console, .prefix = "[3] ", .file = {}});
@@ -550,12 +493,10 @@ TEST_CASE("one prefix a line, however late its end comes") {
     REQUIRE(::write(worker.write.get(), piece.data(), piece.size()) ==
             static_cast<ssize_t>(piece.size()));
     CHECK(stream.read_some() == WorkerStream::State::open);
-    console.flush();
   }
   stream.finish();
-  console.flush();
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  CHECK(read_all(out.read) == "[3] one and half\n[3] two\n[3] three\n");
+  CHECK(read_rest(loop, console.thread(), out.read) ==
+        "[3] one and half\n[3] two\n[3] three\n");
 }
 
 TEST_CASE("a process that goes on writing does not hold up the end") {

@@ -9,7 +9,7 @@ constexpr const char* kStallTimer = "stalled console";
 
 }  // namespace
 
-// Resume after each round: a console gets room only by a write during a round.
+// Resume after each round: an OutputThread that has room causes one.
 WorkerOutput::WorkerOutput(EventLoop& loop)
     : loop_(loop), rounds_(loop.watch_rounds([this] { resume(); })) {}
 
@@ -46,7 +46,7 @@ void WorkerOutput::read(Source& source) {
     stop(source);
     // Force a round of the event loop when the console counts as stalled, even
     // if no other event arrives.
-    loop_.arm_timer(kStallTimer, Console::kStallTime, [] {});
+    loop_.arm_timer(kStallTimer, OutputThread::kStallTime, [] {});
   }
 }
 

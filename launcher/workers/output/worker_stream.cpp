@@ -31,13 +31,15 @@ WorkerStream::WorkerStream(Fd pipe, StreamTargets targets)
 
 bool WorkerStream::is_held_up() const {
   const Console* console = targets_.console;
-  const bool is_console_full = console != nullptr && console->is_congested();
+  const bool is_console_full =
+      console != nullptr && console->thread().is_congested();
   if (targets_.filtered != nullptr && targets_.filtered->is_congested()) {
     return true;
   }
-  return targets_.file ? targets_.file->is_congested() ||
-                             (is_console_full && !console->is_stalled())
-                       : is_console_full;
+  return targets_.file
+             ? targets_.file->is_congested() ||
+                   (is_console_full && !console->thread().is_stalled())
+             : is_console_full;
 }
 
 WorkerStream::State WorkerStream::read_some() {
@@ -60,6 +62,9 @@ bool WorkerStream::read_piece() {
   splitter_.feed(bytes, [this](std::string_view line, LineEnd end) {
     take_line(line, end);
   });
+  if (targets_.console != nullptr) {
+    targets_.console->flush();
+  }
   return true;
 }
 
@@ -76,7 +81,7 @@ void WorkerStream::take_line(std::string_view line, LineEnd end) {
 }
 
 void WorkerStream::show(std::string_view line, LineEnd end) {
-  if (targets_.file && targets_.console->is_stalled()) {
+  if (targets_.file && targets_.console->thread().is_stalled()) {
     ++lines_not_shown_;
     return;
   }
@@ -102,6 +107,9 @@ void WorkerStream::finish() {
   splitter_.finish(
       [this](std::string_view line, LineEnd end) { take_line(line, end); });
   show_what_is_missing();
+  if (targets_.console != nullptr) {
+    targets_.console->flush();
+  }
   if (targets_.file) {
     targets_.file->finish();
     targets_.file.reset();

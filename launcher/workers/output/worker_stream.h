@@ -10,7 +10,7 @@
 #include "launcher/base/line_splitter.h"
 #include "launcher/workers/output/console.h"
 #include "launcher/workers/output/filtered_log.h"
-#include "launcher/workers/output/log_file.h"
+#include "launcher/workers/output/output_thread.h"
 
 namespace launcher {
 
@@ -19,7 +19,7 @@ struct StreamTargets {
   Console* console = nullptr;  ///< nullptr: not shown
   std::string prefix;          ///< for the console and the filtered log
   /// Log file without prefixes; none: no log file.
-  std::optional<LogFile> file;
+  std::optional<OutputFile> file;
   FilteredLog* filtered = nullptr;  ///< nullptr: none
   std::string file_path{};          ///< path of `file`, for messages
   bool keeps_last_lines = false;    ///< keeps last_lines() for the report
@@ -36,9 +36,9 @@ class WorkerStream {
 
   int fd() const { return pipe_.get(); }
   /// Returns whether so much output is queued that the stream should not be
-  /// read. A stalled console (Console::is_stalled) does not hold up a stream
-  /// with a log file: lines then go to the file only, and a single line on the
-  /// console reports the gap.
+  /// read. A stalled console (OutputThread::is_stalled) does not hold up a
+  /// stream with a log file: lines then go to the file only, and a single line
+  /// on the console reports the gap.
   bool is_held_up() const;
 
   /// Reads and forwards one piece of the available data.
