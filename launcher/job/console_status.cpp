@@ -50,16 +50,16 @@ bool ConsoleStatus::check_drained() {
 
 bool ConsoleStatus::abandon_rest() {
   OutputThread& err = context_.consoles.err().thread();
-  const bool has_reader = err.is_drained();
-  bool is_complete = has_reader;
+  bool is_complete = true;
   for (OutputThread* thread : {&context_.logs,
                                &context_.files.thread(),
                                &context_.consoles.out().thread(),
                                &err}) {
+    thread->drain();
     is_complete &= thread->is_drained();
     thread->abandon();
   }
-  if (!is_complete && has_reader) {
+  if (!is_complete && err.is_drained()) {
     warn(context_.losses.summary());
     err.drain();
   }

@@ -129,7 +129,8 @@ Outcome run(const Job& job) {
   if (!is_written) {
     directory.leave();
   }
-  return {code == 0 && !losses.empty() ? kExitFailure : code, is_written};
+  const bool has_lost = !losses.empty();
+  return {code == 0 && has_lost ? kExitFailure : code, is_written};
 }
 
 }  // namespace

@@ -284,9 +284,9 @@ bool OutputThread::is_drained() const {
 
 void OutputThread::drain() {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, kStallTime, [this] {
-    return state_->ends || state_->queue.empty();
-  });
+  const auto end = state_->last_progress + kStallTime;
+  state_->changed.wait_until(
+      lock, end, [this] { return state_->ends || state_->queue.empty(); });
   lock.unlock();
   record_results();
 }
@@ -294,8 +294,13 @@ void OutputThread::drain() {
 void OutputThread::abandon() {
   record_results();
   const std::lock_guard lock(state_->mutex);
+  if (state_->ends) {
+    return;
+  }
   for (const auto& file : state_->queue) {
-    losses_.add(file->path, file->unwritten, 0);
+    if (file->unwritten > 0 || file == state_->queue.front()) {
+      losses_.add(file->path, file->unwritten, 0);
+    }
   }
   state_->ends = !state_->queue.empty();
 }

@@ -59,7 +59,7 @@ class OutputThread {
   /// are.
   bool is_drained() const;
 
-  /// Blocks until is_drained(), at most kStallTime.
+  /// Blocks until is_drained(), or until kStallTime after the last progress.
   void drain();
   /// Records the bytes that are not written yet as lost, and ends the thread.
   /// Does nothing if is_drained().
