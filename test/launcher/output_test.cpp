@@ -33,14 +33,12 @@ namespace {
 using Lines = std::vector<std::pair<std::string, LineEnd>>;
 
 /// Returns the lines that a LineSplitter makes of pieces of text.
-Lines split(const std::vector<std::string>& pieces,
-            LineSplitter::Returns returns = LineSplitter::Returns::in_text,
-            size_t longest = 1000) {
+Lines split(const std::vector<std::string>& pieces, size_t longest = 1000) {
   Lines lines;
   const auto take = [&lines](std::string_view line, LineEnd end) {
     lines.emplace_back(line, end);
   };
-  LineSplitter splitter(returns, longest);
+  LineSplitter splitter(longest);
   for (const auto& piece : pieces) {
     splitter.feed(piece, take);
   }
@@ -51,7 +49,6 @@ Lines split(const std::vector<std::string>& pieces,
 constexpr auto kNewline = LineEnd::newline;
 constexpr auto kReturn = LineEnd::carriage_return;
 constexpr auto kCut = LineEnd::cut;
-constexpr auto kEndLines = LineSplitter::Returns::end_lines;
 
 std::string read_all(const Fd& fd) {
   std::string text;
@@ -96,20 +93,19 @@ TEST_CASE("an unfinished last line is not lost") {
 }
 
 TEST_CASE("a line without end is cut at the bound") {
-  CHECK(split({"abcdefgh", "ij\n"}, LineSplitter::Returns::in_text, 4) ==
+  CHECK(split({"abcdefgh", "ij\n"}, 4) ==
         Lines{{"abcd", kCut}, {"efghij", kNewline}});
   const std::string exact(4, 'x');
-  CHECK(split({exact, "\n"}, LineSplitter::Returns::in_text, 4) ==
-        Lines{{exact, kNewline}});
+  CHECK(split({exact, "\n"}, 4) == Lines{{exact, kNewline}});
 }
 
-TEST_CASE("carriage returns are text, unless a terminal asks for more") {
-  CHECK(split({"1%\r2%\r\n"}) == Lines{{"1%\r2%\r", kNewline}});
-  CHECK(split({"\r1%\r2%\rdone\n"}, kEndLines) ==
+TEST_CASE("a carriage return ends a step, unless a newline follows") {
+  CHECK(split({"1%\r2%\r\n"}) == Lines{{"1%", kReturn}, {"2%", kNewline}});
+  CHECK(split({"\r1%\r2%\rdone\n"}) ==
         Lines{{"1%", kReturn}, {"2%", kReturn}, {"done", kNewline}});
-  CHECK(split({"a\r\nb\r", "\nc\r", "d"}, kEndLines) ==
+  CHECK(split({"a\r\nb\r", "\nc\r", "d"}) ==
         Lines{{"a", kNewline}, {"b", kNewline}, {"c", kReturn}, {"d", kCut}});
-  CHECK(split({"a\r"}, kEndLines) == Lines{{"a", kCut}});
+  CHECK(split({"a\r"}) == Lines{{"a", kCut}});
 }
 
 TEST_CASE("random bytes in random pieces: nothing is lost or added") {
@@ -143,7 +139,7 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   std::string expected;
   for (int line = 0; !console.thread().is_congested(); ++line) {
     const std::string text = "line " + std::to_string(line);
-    console.write_line("[3] ", text, kNewline);
+    console.write_line({"[3] ", text});
     console.flush();
     expected += "[3] " + text + "\n";
   }
@@ -161,7 +157,7 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   DroppedOutput losses;
   Console console(pipe.write.get(), loop, losses);
   pipe.read.reset();
-  console.write_line("", "text", kNewline);
+  console.write_line({"", "text"});
   console.flush();
   await_drained(loop, console.thread());
   CHECK(losses.empty());
@@ -180,7 +176,7 @@ TEST_CASE("what a full device does not take is noted, the first time told") {
   Console console(full.get(), loop, losses);
   CHECK(losses.summary().empty());
   for (int line = 0; line < 3; ++line) {
-    console.write_line("[0] ", "text", kNewline);
+    console.write_line({"[0] ", "text"});
     console.flush();
     await_drained(loop, console.thread());
   }
@@ -243,7 +239,7 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   Console console(file.get(), loop, losses);
   const auto write = [&](const std::string& line) {
-    console.write_line("", line, kNewline);
+    console.write_line({"", line});
     console.flush();
     await_drained(loop, console.thread());
   };
@@ -270,7 +266,7 @@ TEST_CASE("a console that is a file gets long output as it is") {
   std::string expected;
   for (int line = 0; line < 200; ++line) {
     const std::string text(1000, static_cast<char>('a' + line % 26));
-    console.write_line("[0] ", text, kNewline);
+    console.write_line({"[0] ", text});
     console.flush();
     expected += "[0] " + text + "\n";
   }
@@ -497,6 +493,94 @@ TEST_CASE("one prefix a line, however late its end comes") {
   stream.finish();
   CHECK(read_rest(loop, console.thread(), out.read) ==
         "[3] one and half\n[3] two\n[3] three\n");
+}
+
+namespace {
+
+/// Two workers whose output goes to one console.
+class TwoWorkers {
+ public:
+  explicit TwoWorkers(Pipe console)
+      : reader_(std::move(console.read)),
+        console_(console.write.get(), loop_, losses_),
+        output_(loop_) {
+    test::bound(loop_);
+    REQUIRE(::fcntl(reader_.get(), F_SETFL, O_NONBLOCK) == 0);
+    for (const char* prefix : {"[0] ", "[1] "}) {
+      Pipe pipe = make_pipe();
+      streams_.push_back(&output_.add(
+          std::move(pipe.read),
+          {.console = &console_, .prefix = prefix, .keeps_last_lines = true}));
+      workers_.push_back(std::move(pipe.write));
+    }
+  }
+
+  /// Writes as a worker, and checks what the console shows then.
+  void check(size_t worker,
+             const std::string& text,
+             const std::string& expected) {
+    REQUIRE(::write(workers_[worker].get(), text.data(), text.size()) ==
+            static_cast<ssize_t>(text.size()));
+    std::string shown;
+    const auto watch = loop_.watch(
+        reader_.get(), EPOLLIN, [&] { shown += read_all(reader_); });
+    while (shown.size() < expected.size()) {
+      loop_.run_once();
+    }
+    loop_.unwatch(watch);
+    CHECK(shown == expected);
+  }
+
+  std::vector<std::string> last_lines(size_t worker) const {
+    return streams_[worker]->last_lines();
+  }
+
+ private:
+  EventLoop loop_;
+  DroppedOutput losses_;
+  Fd reader_;
+  Console console_;
+  WorkerOutput output_;
+  std::vector<const WorkerStream*> streams_;
+  std::vector<Fd> workers_;
+};
+
+}  // namespace
+
+TEST_CASE("a line without an end is shown, and its rest continues it") {
+  const bool is_terminal = GENERATE(false, true);
+  TwoWorkers workers(is_terminal ? make_pseudo_terminal({}) : make_pipe());
+  workers.check(0, "load", "[0] load");
+  workers.check(0, " more", " more");
+  workers.check(0, ", done\n", ", done\n");
+  workers.check(0, "half", "[0] half");
+  workers.check(1, "whole\n", "\n[1] whole\n");
+  workers.check(0, " and half\n", "[0]  and half\n");
+  workers.check(1, "asks?", "[1] asks?");
+  workers.check(0, "says\n", "\n[0] says\n");
+  // The end of a line that is already ended shows nothing.
+  workers.check(1, "\nnext\n", "[1] next\n");
+  CHECK(workers.last_lines(0) ==
+        std::vector<std::string>{"load more, done", "half and half", "says"});
+  CHECK(workers.last_lines(1) ==
+        std::vector<std::string>{"whole", "asks?", "next"});
+}
+
+TEST_CASE("each step of a progress bar is shown, on a line of its rank's own") {
+  TwoWorkers workers(make_pipe());
+  workers.check(0, "10%\r", "[0] 10%");
+  workers.check(0, "20%\r", "\r[0] 20%");
+  workers.check(1, "hi\n", "\n[1] hi\n");
+  workers.check(0, "30%\r\n", "[0] 30%\n");
+}
+
+TEST_CASE("on a terminal the next line replaces a step of a progress bar") {
+  TwoWorkers workers(make_pseudo_terminal({}));
+  const std::string erase = "\x1b[K";
+  workers.check(0, "10%\r", "[0] 10%");
+  workers.check(0, "\r20%", erase + "\r[0] 20%" + erase + "\r");
+  workers.check(1, "hi\n", "[1] hi" + erase + "\n");
+  workers.check(0, "\rdone\n", "[0] 20%" + erase + "\r[0] done" + erase + "\n");
 }
 
 TEST_CASE("a process that goes on writing does not hold up the end") {

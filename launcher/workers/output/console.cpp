@@ -21,22 +21,46 @@ Console::Console(int fd, EventLoop& loop, DroppedOutput& losses)
             fd == STDERR_FILENO ? "stderr" : "stdout",
             thread_) {}
 
-void Console::write_line(std::string_view prefix,
-                         std::string_view line,
-                         LineEnd end) {
-  const bool stays_open = end == LineEnd::carriage_return && is_terminal_;
-  lines_.append(prefix).append(line);
-  if (line_is_open_ || stays_open) {
+/// Ends a line that is open, unless the next line replaces it.
+void Console::start_line(const void* stream) {
+  const bool is_replaced =
+      end_ == LineEnd::carriage_return && (is_terminal_ || stream_ == stream);
+  if (!is_replaced &&
+      (end_ == LineEnd::none || end_ == LineEnd::carriage_return)) {
+    lines_.append("\n");
+    has_step_ = false;
+  }
+  stream_ = stream;
+}
+
+void Console::write_line(const Line& line) {
+  const bool continues =
+      line.is_rest && end_ == LineEnd::none && stream_ == line.stream;
+  if (!continues) {
+    if (line.is_rest && line.text.empty()) {
+      return;  // another line has ended this one
+    }
+    start_line(line.stream);
+    lines_.append(line.prefix);
+  }
+  lines_.append(line.text);
+  const bool is_step = line.end == LineEnd::carriage_return;
+  if (is_terminal_ && (has_step_ || is_step)) {
     lines_.append(kEraseRestOfLine);
   }
-  lines_.append(stays_open ? "\r" : "\n");
-  line_is_open_ = stays_open;
+  end_ = line.end;
+  if (end_ != LineEnd::none) {
+    lines_.append(is_step ? "\r" : "\n");
+    has_step_ = is_step;
+  }
 }
 
 void Console::write(std::string_view text) {
-  if (std::exchange(line_is_open_, false)) {
+  start_line(nullptr);
+  if (std::exchange(has_step_, false) && is_terminal_) {
     lines_.append(kEraseRestOfLine);
   }
+  end_ = LineEnd::newline;
   lines_.append(text);
   flush();
 }

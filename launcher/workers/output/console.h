@@ -17,11 +17,23 @@ class Console {
   /// @param losses records lost output; must outlive this object
   Console(int fd, EventLoop& loop, DroppedOutput& losses);
 
-  /// Adds a line of a worker. On a terminal, a line that ends with
-  /// LineEnd::carriage_return stays the current line, as for progress bars. On
-  /// any other output, every line ends with a newline. The lines are written at
-  /// the next flush().
-  void write_line(std::string_view prefix, std::string_view line, LineEnd end);
+  /// A line of a worker, or a part of it.
+  struct Line {
+    std::string_view prefix;
+    std::string_view text;
+    LineEnd end = LineEnd::newline;
+    const void* stream = nullptr;  ///< identifies the worker's stream
+    bool is_rest = false;          ///< an earlier part ended with LineEnd::none
+  };
+
+  /// Adds a line. It is written at the next flush().
+  ///
+  /// After a part of a line, the rest continues it. If the line of another
+  /// stream comes in between, that line starts on a new line, and the rest has
+  /// its prefix again. A step of a progress bar (LineEnd::carriage_return)
+  /// stays the current line: on a terminal, the next line of any stream
+  /// replaces it.
+  void write_line(const Line& line);
   void flush();
 
   /// Writes text unchanged.
@@ -30,16 +42,22 @@ class Console {
   bool is_terminal() const { return is_terminal_; }
   /// Returns whether both write to the same file, pipe or terminal.
   bool is_same_file(const Console& other) const;
+  /// Thread that writes the output.
   OutputThread& thread() { return thread_; }
   const OutputThread& thread() const { return thread_; }
 
  private:
+  void start_line(const void* stream);
+
   int fd_;
   bool is_terminal_;
   OutputThread thread_;
   OutputFile file_;
-  std::string lines_;          // until flush()
-  bool line_is_open_ = false;  // the cursor is in a progress bar
+  std::string lines_;  // until flush()
+  // End of the last line. LineEnd::none and carriage_return: it is open.
+  LineEnd end_ = LineEnd::newline;
+  const void* stream_ = nullptr;  // of the last line
+  bool has_step_ = false;  // the terminal shows a step on the current line
 };
 
 }  // namespace launcher

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +45,14 @@ class WorkerStream {
   /// Reads and forwards one piece of the available data.
   State read_some();
 
+  /// Returns since when a part of a line that the console does not show yet
+  /// waits for its end; std::nullopt: there is none.
+  std::optional<std::chrono::steady_clock::time_point> unshown_since() const {
+    return unshown_since_;
+  }
+  /// Shows that part.
+  void show_unfinished();
+
   /// Forwards the data that is available now and the unfinished last line, then
   /// closes the pipe, even if another process still holds the write end.
   void finish();
@@ -53,6 +62,7 @@ class WorkerStream {
 
  private:
   bool read_piece();
+  bool is_console_stalled() const;
   void show(std::string_view line, LineEnd end);
   void show_what_is_missing();
   void take_line(std::string_view line, LineEnd end);
@@ -62,6 +72,8 @@ class WorkerStream {
   LineSplitter splitter_;
   LastLines last_lines_;
   int64_t lines_not_shown_ = 0;
+  size_t shown_bytes_ = 0;  // of the unfinished line
+  std::optional<std::chrono::steady_clock::time_point> unshown_since_;
 };
 
 }  // namespace launcher
