@@ -3,11 +3,13 @@
 // Prints the blocked operation to stderr, then waits forever. With SLOW=close,
 // closing a log file fails.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,6 +49,17 @@ extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
     wait_for_ever("writing\n", 8);
   }
   return syscall(SYS_write, fd, bytes, size);
+}
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (is_slow("errors") && strstr(path, "/error.json") != nullptr) {
+    wait_for_ever("opening\n", 8);
+  }
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 extern "C" int close(int fd) {

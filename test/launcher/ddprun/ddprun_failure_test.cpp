@@ -477,6 +477,21 @@ TEST_CASE("a --report-json that lies where nothing answers stops no job") {
 #endif
 }
 
+TEST_CASE("a job whose error files lie where nothing answers ends") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  Ddprun job({"sh", "-c", "echo why >&2; exit 9"}, slow_system("errors"));
+  job.await_err("opening\n");
+  const auto result = job.finish();
+  CHECK(result.status.code == 9);
+  CHECK_THAT(result.err,
+             Contains("failed first: exit code 9") && Contains("    | why\n"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}
+
 TEST_CASE("logs that cannot be finished are lost output") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
