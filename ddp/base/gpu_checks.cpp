@@ -2,31 +2,19 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 
-#include "ddp/base/file_descriptor.h"
-
 namespace ddp::detail {
 namespace {
 
+/// The kernel asks the cgroup of devices here, too.
 bool is_denied(const std::string& path) {
-  const FileDescriptor file(
-      ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  return !file && (errno == EPERM || errno == EACCES);
-}
-
-template <class Predicate>
-int count_files(const std::string& folder, const Predicate& is_counted) {
-  int count = 0;
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()),
-                                                    ::closedir);
-  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
-    count += is_counted(entry->d_name) ? 1 : 0;
-  }
-  return count;
+  return ::faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) != 0 &&
+         (errno == EPERM || errno == EACCES);
 }
 
 }  // namespace
@@ -52,13 +40,14 @@ bool is_gpu_file(std::string_view file_name) {
 }
 
 int count_gpu_files(const std::string& folder) {
-  return count_files(folder, is_gpu_file);
-}
-
-int count_allowed_gpu_files(const std::string& folder) {
-  return count_files(folder, [&folder](const std::string& name) {
-    return is_gpu_file(name) && !is_denied(folder + "/" + name);
-  });
+  int count = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()),
+                                                    ::closedir);
+  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    count += is_gpu_file(name) && !is_denied(folder + "/" + name) ? 1 : 0;
+  }
+  return count;
 }
 
 std::string unseen_gpus_problem(int files,

@@ -10,14 +10,11 @@ namespace ddp::detail {
 /// "nvidiactl" is not.
 bool is_gpu_file(std::string_view file_name);
 
-/// Counts the device files of GPUs. NVIDIA's kernel driver creates one per GPU,
-/// even if CUDA and LibTorch do not see the GPU.
+/// Counts the device files of GPUs that this process may open: a scheduler
+/// denies a job access to GPUs that it has not requested. NVIDIA's kernel
+/// driver creates one per GPU, even if CUDA and LibTorch do not see the GPU.
+/// Opens none, which would wake the GPU.
 int count_gpu_files(const std::string& folder = "/dev");
-
-/// Counts the device files that this process may open: a scheduler denies a job
-/// access to GPUs that it has not requested. May take seconds, because it wakes
-/// GPUs.
-int count_allowed_gpu_files(const std::string& folder = "/dev");
 
 /// Pure: whether an entry of CUDA_VISIBLE_DEVICES can be a GPU. CUDA ignores
 /// all entries from the first one that cannot (empty, "-1", Slurm's
@@ -28,7 +25,7 @@ bool names_a_gpu(std::string_view entry);
 /// The error is that the host has GPUs that LibTorch does not see although
 /// CUDA_VISIBLE_DEVICES does not hide them.
 ///
-/// @param files  result of count_allowed_gpu_files().
+/// @param files  result of count_gpu_files().
 /// @param visible  CUDA_VISIBLE_DEVICES, or null if it is not set. All GPUs are
 ///   hidden if its first entry is no GPU.
 /// @param reason  why LibTorch sees no GPU.

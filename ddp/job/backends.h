@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/detail/connect_on_thread.h"
+#include "ddp/job/rendezvous.h"
 
 namespace ddp::detail {
 
@@ -29,6 +30,7 @@ struct BackendSpec {
   std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
+  bool guest = false;      ///< the action of SIGPIPE stays as it is
 };
 
 /// Gives threads that are created in this scope the kernel's policy
@@ -88,6 +90,12 @@ void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
 ///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
 ///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
+
+/// Creates an NCCL backend whose ranks learn by `exchange` where their store
+/// is. Collective.
+/// @throws c10::Error as `make_nccl_backend` and `open_store_by`.
+c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
+    int rank, int size, c10::Device device, const ByteExchange& exchange);
 
 /// Number of GPUs that NCCL could use here; 0 if LibTorch was built without
 /// CUDA.

@@ -65,7 +65,7 @@ class C10dRendezvous : public Rendezvous {
 
  private:
   void start(const HostOffer& offer);
-  void start_coordinator(std::vector<Fd> listeners);
+  void start_coordinator(std::vector<Fd> listeners, const std::string& advice);
   bool read_message(LineServer::Id id, const std::string& line);
   std::string find_coordinator();
 
@@ -142,17 +142,14 @@ void C10dRendezvous::start(const HostOffer& offer) {
                                 .timeouts = config_.timeouts});
 }
 
-void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
-  const std::string place =
-      endpoint_.host_option + " " + text_of(endpoint_.endpoint);
-  coordinator_.emplace(
-      Coordinator::Options{
-          .own_id = own_id_,
-          .terms = config_.terms,
-          .token = config_.token,
-          .loopback_place = are_on_loopback(listeners) ? place : "",
-          .timeouts = config_.timeouts},
-      now());
+void C10dRendezvous::start_coordinator(std::vector<Fd> listeners,
+                                       const std::string& advice) {
+  coordinator_.emplace(Coordinator::Options{.own_id = own_id_,
+                                            .terms = config_.terms,
+                                            .token = config_.token,
+                                            .advice = advice,
+                                            .timeouts = config_.timeouts},
+                       now());
   server_.emplace(
       loop_,
       std::move(listeners),
@@ -237,7 +234,9 @@ std::string C10dRendezvous::find_coordinator() {
   if (listeners.empty()) {
     connection_->use(found->addresses);
   } else {
-    start_coordinator(std::move(listeners));
+    const std::string advice =
+        advice_for(config_, endpoint_, found->addresses, listeners);
+    start_coordinator(std::move(listeners), advice);
   }
   return "";
 }

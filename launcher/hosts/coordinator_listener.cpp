@@ -26,8 +26,8 @@ void sort_by_text(std::vector<SocketAddress>& addresses) {
             });
 }
 
-/// The endpoint's own addresses if other hosts reach one of them, else all
-/// addresses of this host.
+/// The endpoint's own addresses if all hosts mean the same by it, else all
+/// addresses of this host: every host may know its name by another address.
 ListenAddresses addresses_to_listen(
     const CoordinatorEndpoint& coordinator,
     const std::vector<SocketAddress>& addresses) {
@@ -39,14 +39,13 @@ ListenAddresses addresses_to_listen(
       addresses.begin(), addresses.end(), std::back_inserter(own), is_own);
   sort_by_text(own);
   const std::string& host = coordinator.endpoint.host;
-  // A host may resolve its own name to loopback, as Debian does with 127.0.1.1.
-  // A host behind NAT has no interface with the endpoint's address.
+  // Debian resolves a host's own name to 127.0.1.1. A host behind NAT has no
+  // interface with the endpoint's address.
   const bool must_be_found =
       coordinator.is_here.value_or(false) || !own.empty();
-  const bool is_hidden = host != "localhost" &&
-                         (own.empty() || !is_address(host)) &&
-                         std::all_of(own.begin(), own.end(), is_loopback);
-  return must_be_found && is_hidden
+  const bool has_one_meaning =
+      host == "localhost" || (is_address(host) && !own.empty());
+  return must_be_found && !has_one_meaning
              ? ListenAddresses{all_own_addresses(coordinator.endpoint.port),
                                true}
              : ListenAddresses{own};
@@ -84,11 +83,30 @@ std::vector<Fd> listen_as_coordinator(
                         coordinator.port_option);
 }
 
-bool are_on_loopback(const std::vector<Fd>& listeners) {
-  return std::all_of(
-      listeners.begin(), listeners.end(), [](const Fd& listener) {
+std::string advice_for(const CoordinatedConfig& config,
+                       const CoordinatorEndpoint& coordinator,
+                       const std::vector<SocketAddress>& addresses,
+                       const std::vector<Fd>& listeners) {
+  const bool are_on_loopback =
+      std::all_of(listeners.begin(), listeners.end(), [](const Fd& listener) {
         return is_loopback(own_end(listener));
       });
+  std::string text;
+  if (are_on_loopback) {
+    text = "; no other machine reaches " + coordinator.host_option + " " +
+           text_of(coordinator.endpoint) +
+           ", a loopback address: give all hosts this machine's name or "
+           "address instead";
+  } else if (config.terms.ranks_are_fixed &&
+             std::none_of(addresses.begin(), addresses.end(), is_own)) {
+    text = "; " + coordinator.endpoint.host +
+           " is no address of this machine: if it is another host's, give "
+           "--node-rank here";
+  }
+  return config.scheduler.empty()
+             ? text
+             : text + "; the number of hosts is from " + config.scheduler +
+                   ": --nnodes=1 starts this one alone";
 }
 
 size_t max_connections(const JobTerms& terms) {

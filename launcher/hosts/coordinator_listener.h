@@ -12,7 +12,8 @@ namespace launcher {
 
 /// Listens for the hosts of a job if this process is to run the coordinator:
 /// the first ddprun on the endpoint's host does. Other hosts may resolve the
-/// endpoint's name to any address of this host, so there is a socket for each.
+/// endpoint's name to any address of this host, so it listens at all of them,
+/// for "localhost" and a numeric address at those of the endpoint alone.
 ///
 /// @param addresses of the endpoint
 /// @returns no sockets if another process runs the coordinator
@@ -21,9 +22,16 @@ std::vector<Fd> listen_as_coordinator(
     const CoordinatorEndpoint& coordinator,
     const std::vector<SocketAddress>& addresses);
 
-/// Whether all listeners are at loopback addresses, which other machines cannot
-/// reach.
-bool are_on_loopback(const std::vector<Fd>& listeners);
+/// What may keep other hosts from coming to these listeners, with advice:
+/// "; no other machine reaches ..." for loopback addresses, the hint at
+/// --node-rank if every host may take itself for rank 0's, and at --nnodes=1 if
+/// a scheduler gives the number of hosts. Else empty.
+///
+/// @param addresses of the endpoint
+std::string advice_for(const CoordinatedConfig& config,
+                       const CoordinatorEndpoint& coordinator,
+                       const std::vector<SocketAddress>& addresses,
+                       const std::vector<Fd>& listeners);
 
 /// Number of connections that a coordinator accepts: two for each host, which
 /// may connect again before its old connection is closed, and a few from

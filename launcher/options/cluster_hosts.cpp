@@ -111,7 +111,10 @@ std::string add_cluster_hosts(GivenHosts& said, const ClusterTask& task) {
                      " does not tell, but got none; give it, " +
                      "or MASTER_ADDR, to every ddprun (" + kWayOut + ")");
   }
-  said.host_count = task.host_count;
+  if (!said.host_count) {
+    said.host_count = task.host_count;
+    said.scheduler = task.scheduler;
+  }
   said.host_rank = said.host_rank.value_or(task.host_rank);
   if (!said.master_addr && is_told) {
     said.master_addr = task.master_addr;

@@ -15,7 +15,8 @@ struct GivenHosts {
   std::optional<int> host_rank;
   std::optional<std::string> master_addr;
   std::optional<int> master_port;
-  std::string run_id;  ///< empty: not given
+  std::string run_id;     ///< empty: not given
+  std::string scheduler;  ///< that has given host_count; empty: none
 };
 
 /// Adds the values of a scheduler (Slurm, MPI, Kubernetes) that the user has

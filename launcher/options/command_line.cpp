@@ -122,20 +122,24 @@ struct CommandLine::Impl {
                  const std::string& type,
                  const std::string& help,
                  const Setter& set) {
-    const auto checked = [name = spelling.name, set](const std::string& text) {
-      try {
-        set(text);
-      } catch (const std::invalid_argument& error) {
-        throw UsageError("--" + name + ": " + error.what());
-      }
+    const auto checked = [set](const std::string& source) {
+      return [set, source](const std::string& text) {
+        try {
+          set(text);
+        } catch (const std::invalid_argument& error) {
+          throw UsageError(source + ": " + error.what());
+        }
+      };
     };
     const bool is_short = !spelling.short_name.empty();
-    const auto take = [checked, is_short](const std::string& given) {
+    const auto take = [set = checked("--" + spelling.name),
+                       is_short](const std::string& given) {
       const std::string text = without_mark(given);
       // Python's argparse accepts -r=3 for -r3.
-      checked(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
+      set(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
     };
-    add(spelling, checked, [=, title = group](CLI::App& app) {
+    const Setter set_default = checked(variable(spelling.name));
+    add(spelling, set_default, [=, title = group](CLI::App& app) {
       CLI::Option* option =
           app.add_option_function<std::string>(spellings(spelling), take, help);
       option->type_name(type)->group(title)->multi_option_policy(

@@ -203,6 +203,7 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
   config.terms.most_hosts = hosts.most;
   config.wanted_rank = given.host_rank;
   config.local_address = local_address_;
+  config.scheduler = given.scheduler;
   config.timeouts = timeouts_;
   const auto file = settings_.find("token_file");
   config.token_file = file == settings_.end() ? "" : file->second;

@@ -45,6 +45,9 @@ std::vector<std::string> program_of(std::vector<std::string> program,
                      line.suggestion_for(program.front()) +
                      "; see ddprun --help (options of the program come after "
                      "its name)");
+  } else if (program.size() > 1 && program[1] == "--") {
+    // Python's argparse, and so torchrun, drops the first -- at both places.
+    program.erase(program.begin() + 1);
   }
   if (program.empty() || program.front().empty()) {
     throw UsageError(

@@ -65,6 +65,7 @@ struct CoordinatedConfig {
   std::optional<int> wanted_rank;  ///< rank of this host among the hosts
   /// --local-addr; empty: the address of the connection to the coordinator.
   std::string local_address;
+  std::string scheduler;  ///< that gives the number of hosts; empty: none
   std::string role;
   std::string token;       ///< secret of the job's hosts; empty: none
   std::string token_file;  ///< file with the token; empty: see job_token()

@@ -37,13 +37,6 @@ constexpr std::array<Setting, 14> kSettings{{
     {"local_addr", SettingKind::text},
 }};
 
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
-}
-
 /// Removes quotes around the whole text, which a shell would have removed.
 std::string_view unquoted(std::string_view text) {
   const bool is_quoted = text.size() > 1 && text.front() == text.back() &&
@@ -144,6 +137,7 @@ std::vector<std::string> check_settings(
 }
 
 std::string parse_host(std::string_view text) {
+  text = stripped(text);
   constexpr size_t kLongestName = 253;
   const bool is_ipv6 = std::count(text.begin(), text.end(), ':') > 1;
   const bool is_plain =

@@ -27,7 +27,7 @@ inline std::string one_of(const std::vector<std::string>& choices) {
 }
 
 inline std::string as_text(const std::string& text) {
-  return text;
+  return std::string(stripped(text));
 }
 
 inline std::function<int(const std::string&)> integer(int least, int most) {

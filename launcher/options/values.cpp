@@ -13,8 +13,6 @@
 namespace launcher {
 namespace {
 
-using ddp::detail::parse_number;
-
 constexpr int kMaxPort = 65535;
 
 [[noreturn]] void fail(const std::string& expected, std::string_view got) {
@@ -26,10 +24,15 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
+    parts.push_back(stripped(text.substr(begin, end - begin)));
     begin = end + 1;
   }
   return parts;
+}
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  return ddp::detail::parse_number<T>(stripped(text));
 }
 
 /// Parses seconds from 0 to a year.
@@ -40,6 +43,7 @@ std::optional<double> to_seconds(std::string_view text) {
 }
 
 std::optional<StreamSet> to_stream_set(std::string_view text) {
+  text = stripped(text);
   if (text.size() != 1 || text[0] < '0' || text[0] > '3') {
     return std::nullopt;
   }
@@ -62,6 +66,13 @@ bool StreamMap::empty() const {
          });
 }
 
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
+}
+
 int parse_integer(std::string_view text, int least, int most) {
   const auto value = parse_number<int>(text);
   if (!value || *value < least || *value > most) {
@@ -73,10 +84,7 @@ int parse_integer(std::string_view text, int least, int most) {
 }
 
 bool parse_switch(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\n\r";
-  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
-  std::string_view number = text.substr(begin);
-  number = number.substr(0, number.find_last_not_of(kSpaces) + 1);
+  const std::string_view number = stripped(text);
   const bool has_plus =
       number.size() > 1 && number[0] == '+' && number[1] != '-';
   const auto value = parse_number<int>(has_plus ? number.substr(1) : number);
@@ -88,13 +96,14 @@ bool parse_switch(std::string_view text) {
 
 WorkerCount parse_worker_count(std::string_view text) {
   using Kind = WorkerCount::Kind;
-  if (text == "auto") {
+  const std::string_view name = stripped(text);
+  if (name == "auto") {
     return {Kind::automatic, 0};
   }
-  if (text == "gpu") {
+  if (name == "gpu") {
     return {Kind::gpu, 0};
   }
-  if (text == "cpu") {
+  if (name == "cpu") {
     return {Kind::cpu, 0};
   }
   const auto value = parse_number<int>(text);
@@ -117,6 +126,7 @@ HostRange parse_host_range(std::string_view text) {
 
 Endpoint parse_endpoint(std::string_view text) {
   const std::string expected = "host, host:port or [ipv6]:port";
+  text = stripped(text);
   std::string_view host = text;
   std::string_view port;
   if (!text.empty() && text.front() == '[') {
@@ -228,7 +238,7 @@ std::string parse_choice(std::string_view text,
                          const std::vector<std::string>& choices) {
   std::string expected;
   for (const std::string& choice : choices) {
-    if (text == choice) {
+    if (stripped(text) == choice) {
       return choice;
     }
     expected += (expected.empty() ? "" : ", ") + choice;

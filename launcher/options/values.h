@@ -11,7 +11,8 @@
 #include "launcher/net/endpoint.h"
 
 // Values of command line options: functions from text to types. Every function
-// throws std::invalid_argument with "expected ..., but got ...".
+// throws std::invalid_argument with "expected ..., but got ...". Blanks and
+// line ends around a value, or around an item of a list, are left out.
 namespace launcher {
 
 /// Value of --nproc-per-node.
@@ -58,6 +59,8 @@ class StreamMap {
   std::map<int, StreamSet> by_rank_;
 };
 
+/// Removes blanks and line ends around the text.
+std::string_view stripped(std::string_view text);
 /// Parses a decimal integer in [least, most].
 int parse_integer(std::string_view text, int least, int most);
 /// Parses a switch from the environment: an integer in Python's syntax, 0 is
@@ -76,7 +79,7 @@ StreamMap parse_stream_map(std::string_view text);
 /// order.
 std::vector<std::string> parse_list(std::string_view text);
 /// Parses texts separated by commas, in which `,,` is a comma; or an empty
-/// text.
+/// text. Keeps blanks.
 std::vector<std::string> parse_texts(std::string_view text);
 /// Parses comma-separated local ranks.
 std::vector<int> parse_ranks(std::string_view text);

@@ -32,7 +32,7 @@ std::string trimmed(const std::string& text) {
 
 std::string gpus_of(const HostInfo& host) {
   if (host.gpu_count == 0) {
-    return "this host has none (no /dev/nvidia0)";
+    return "this host has none (no /dev/nvidia0 that can be opened)";
   }
   return "this host has " + std::to_string(host.gpu_count) +
          ", numbered from 0";
@@ -136,6 +136,17 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
   }
   gpus.resize(static_cast<size_t>(worker_count));
   return gpus;
+}
+
+bool needs_a_gpu_each(const LaunchOptions& options,
+                      const HostInfo& host,
+                      const Environment& environment,
+                      int worker_count) {
+  const auto ids = options.gpus.value_or(visible_gpus(host, environment));
+  return worker_count > 1 && static_cast<int>(ids.size()) >= worker_count &&
+         std::all_of(ids.begin(), ids.end(), [](const std::string& id) {
+           return id.rfind("MIG-", 0) == 0;
+         });
 }
 
 std::vector<std::optional<int>> gpu_nodes_of_workers(

@@ -43,6 +43,13 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
                                         const Environment& environment,
                                         int worker_count);
 
+/// Returns true if several workers would share several MIG devices: CUDA shows
+/// a process only the first one, so each worker needs a device of its own.
+bool needs_a_gpu_each(const LaunchOptions& options,
+                      const HostInfo& host,
+                      const Environment& environment,
+                      int worker_count);
+
 /// Returns the NUMA node of each worker's GPU by local rank; std::nullopt if
 /// the GPU or its node is unknown. Assumes GPU numbers in PCI bus order, as
 /// with CUDA_DEVICE_ORDER=PCI_BUS_ID or with identical GPUs.

@@ -1,5 +1,7 @@
 #include "launcher/plan/job.h"
 
+#include <sys/stat.h>
+
 #include <utility>
 
 #include "ddp/base/cluster/env_integer.h"
@@ -41,6 +43,21 @@ void require_reader(const LaunchOptions& options, int worker_count) {
                      std::to_string(worker_count) + ", but got " +
                      std::to_string(*options.stdin_rank));
   }
+}
+
+/// Names the reason instead of a failed write: /dev/stdout, too, is a link.
+void require_replaceable(const std::string& report_json) {
+  struct stat status {};
+  if (report_json.empty() || ::lstat(report_json.c_str(), &status) != 0 ||
+      S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) {
+    return;  // a folder is an error of the first report
+  }
+  throw UsageError(
+      "--report-json: expected a regular file, or no file yet, because it is "
+      "replaced as a whole, but " +
+      report_json + " is " +
+      (S_ISLNK(status.st_mode) ? "a symbolic link" : "a pipe or a device") +
+      "; give another path");
 }
 
 void require_countable(const LaunchOptions& options, int worker_count) {
@@ -163,9 +180,12 @@ Job make_job(LaunchOptions options,
   job.worker_count = choose_worker_count(options, host, environment);
   require_countable(options, job.worker_count);
   require_reader(options, job.worker_count);
+  require_replaceable(options.report_json);
   job.gpus = chosen_gpus(options, host, environment);
   job.gpu_count = count_gpus_for_workers(options, host, environment);
-  if (options.virtual_local_rank) {
+  const bool has_mig_devices =
+      needs_a_gpu_each(options, host, environment, job.worker_count);
+  if (options.virtual_local_rank || has_mig_devices) {
     job.gpu_of_worker =
         gpus_by_worker(options, host, environment, job.worker_count);
   }
@@ -196,6 +216,11 @@ Job make_job(LaunchOptions options,
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_idle_filters(job);
+  if (has_mig_devices && !job.options.virtual_local_rank) {
+    job.warnings.emplace_back(
+        "CUDA shows a process one MIG device alone: each worker gets its own, "
+        "as with --virtual-local-rank, and LOCAL_RANK is 0 for all");
+  }
   warn_of_file_timer(job);
   return job;
 }

@@ -145,7 +145,8 @@ TEST_CASE("a group is made by one rank, and another waits", "[waits]") {
     CHECK(dead->groups == std::vector<std::string>{"a"});
   }
   SECTION("for all ranks to leave") {
-    const auto dead = find_dead_waits({{0, maker}, {1, leaves({{"world", 3}})}});
+    const auto dead =
+        find_dead_waits({{0, maker}, {1, leaves({{"world", 3}})}});
     REQUIRE(dead);
     CHECK_THAT(dead->error, Contains("destroy_process_group"));
   }

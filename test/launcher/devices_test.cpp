@@ -81,6 +81,26 @@ TEST_CASE("a GPU for each worker, or one line that says there are too few") {
   CHECK(make_job(options, host, {}, "unique").gpu_of_worker.empty());
 }
 
+TEST_CASE("workers with MIG devices get one each: CUDA shows no more") {
+  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 1};
+  const Environment masked{{"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b"}};
+  using Ids = std::vector<std::string>;
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  const auto job = [&](int workers, const Environment& environment) {
+    options.worker_count = {Kind::number, workers};
+    return make_job(options, host, environment, "unique");
+  };
+  CHECK(job(2, masked).gpu_of_worker == Ids{"MIG-a", "MIG-b"});
+  CHECK_THAT(job(2, masked).warnings.at(0), Contains("one MIG device alone"));
+  CHECK(job(1, masked).gpu_of_worker.empty());
+  CHECK(job(3, masked).gpu_of_worker.empty());
+  CHECK(
+      job(2, {{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}}).gpu_of_worker.empty());
+  options.gpus = Ids{"MIG-b", "MIG-a"};
+  CHECK(job(2, masked).gpu_of_worker == *options.gpus);
+}
+
 TEST_CASE("worker counts follow the machine") {
   const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
   const HostInfo bare{.name = "h", .cpu_count = 6, .gpu_count = 0};

@@ -7,6 +7,7 @@
 #include "test/support/catch.h"
 
 using Catch::Contains;
+using Catch::StartsWith;
 using launcher::C10dConfig;
 using launcher::Environment;
 using launcher::LaunchOptions;
@@ -92,6 +93,14 @@ TEST_CASE("what follows the program is the program's") {
   arguments.insert(arguments.begin() + 2, "--");
   CHECK(parse(arguments).program == rest);
   CHECK(parse({"--", "--odd-name"}).program == Arguments{"--odd-name"});
+}
+
+TEST_CASE("the first -- is dropped before and after the program's name") {
+  CHECK(parse({"p", "--", "--r=16"}).program == Arguments{"p", "--r=16"});
+  CHECK(parse({"p", "--", "--", "a"}).program == Arguments{"p", "--", "a"});
+  CHECK(parse({"p", "a", "--", "b"}).program == Arguments{"p", "a", "--", "b"});
+  CHECK(parse({"--", "p", "--", "a"}).program == Arguments{"p", "--", "a"});
+  CHECK(parse({"-m", "p", "--", "a"}).program == Arguments{"p", "a"});
 }
 
 TEST_CASE("streams of ranks") {
@@ -268,9 +277,33 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   CHECK(store_of(parse({"--standalone", "--master-port=1", "p"}, variables))
             .port == 0);
   CHECK_THAT(error_of({"p"}, {{"PET_MAX_RESTARTS", "many"}}),
-             Contains("--max-restarts: expected an integer"));
+             StartsWith("PET_MAX_RESTARTS: expected an integer"));
+  CHECK_THAT(error_of({"p"}, {{"PET_NNODES", "two"}}),
+             StartsWith("PET_NNODES: expected a number of hosts"));
   CHECK(error_of({"--max-restarts=1", "p"}, {{"PET_MAX_RESTARTS", "many"}})
             .empty());
+}
+
+TEST_CASE("blanks around values, as from a file or a list with spaces") {
+  CHECK(parse({"p"}, {{"PET_NPROC_PER_NODE", "2\n"}}).worker_count->number ==
+        2);
+  CHECK(parse({"--nproc-per-node= gpu", "p"}).worker_count->kind == Kind::gpu);
+  CHECK(parse({"--local-ranks-filter", "0, 1", "p"}).shown_ranks ==
+        std::vector<int>{0, 1});
+  CHECK(parse({"--signals-to-handle=SIGTERM, SIGUSR1 ", "p"}).signals ==
+        std::vector<int>{SIGTERM, SIGUSR1});
+  CHECK(hosts_of(parse({"--nnodes", "1 : 1", "p"})) == 1);
+  CHECK(parse({"--gpus=0, 1", "p"}).gpus == Arguments{"0", "1"});
+  CHECK(parse({"--tee=0: 3, 1:1 ", "p"}).tee.at(0).err);
+  CHECK(parse({"--grace-period= 2\n", "p"}).grace_period == 2s);
+  CHECK(parse({"--output=pty\n", "p"}).output == launcher::Output::pty);
+  CHECK(
+      parse(
+          {"--nnodes=2", "--rdzv-backend=c10d ", "--rdzv-endpoint= h:7\n", "p"})
+          .program == Arguments{"p"});
+  CHECK_THAT(error_of({"--nproc-per-node= 2 3 ", "p"}),
+             Contains("but got \" 2 3 \""));
+  CHECK_THAT(error_of({"--gpus=0, ,1", "p"}), Contains("--gpus: expected"));
 }
 
 TEST_CASE("a job whose options are all variables") {

@@ -161,6 +161,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.connect_timeout = job.connect_timeout;
   spec.interface_hint = interface_hint_of(job.env);
   spec.name = members.name;
+  spec.guest = job.guest;
   spec.ranks = ranks;
   const OpenGroups::MakingScope making(job.groups, members);
   if (spec.size > 1) {  // a single rank has no peers to wait for

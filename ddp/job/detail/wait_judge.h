@@ -19,8 +19,8 @@ struct WaitReport {
   std::string members;  ///< `member_ranges` of the group's world ranks
   /// Of the collective, counted from 1 per group; 0: the group is being made.
   uint64_t number = 0;
-  std::string call;     ///< operation and size: "allreduce of 64 Float"
-  std::string what;     ///< "all-reduce of gradient bucket 1 of pass 4"
+  std::string call;  ///< operation and size: "allreduce of 64 Float"
+  std::string what;  ///< "all-reduce of gradient bucket 1 of pass 4"
 };
 
 /// How far a rank has come in one of its open groups.

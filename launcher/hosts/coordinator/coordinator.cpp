@@ -314,7 +314,7 @@ void Coordinator::form_or_give_up() {
   std::visit(Overloaded{[](const Gathering::Wait&) {},
                         [this](const Gathering::Form&) { form(); },
                         [this](const Gathering::GiveUp& why) {
-                          close(kExitFailure, why.text + loopback_hint());
+                          close(kExitFailure, why.text + advice());
                         }},
              gathering_.judge(hosts_, counts_.joined, lost, now_));
 }
@@ -377,8 +377,7 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
 /// Reason why a host waits while others work; empty if it does not wait.
 std::string Coordinator::waiting_text(const KnownHost& host) const {
   if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, counts_.joined, lost_, now_) +
-           loopback_hint();
+    return gathering_.describe(hosts_, counts_.joined, lost_, now_) + advice();
   }
   if (phase_ != Phase::running) {
     return "";
@@ -402,18 +401,12 @@ std::string Coordinator::waiting_text(const KnownHost& host) const {
                "one of them is lost";
 }
 
-/// Advice for an endpoint on loopback; empty once a world has formed, because
-/// then all hosts reach the coordinator.
-std::string Coordinator::loopback_hint() const {
+/// Empty once a world has formed, because then all hosts have come.
+std::string Coordinator::advice() const {
   const bool is_one_missing =
       generation_ < 0 &&
       static_cast<int>(hosts_.size()) < options_.terms.most_hosts;
-  const std::string& place = options_.loopback_place;
-  return is_one_missing && !place.empty()
-             ? "; no other machine reaches " + place +
-                   ", a loopback address: give all hosts this machine's "
-                   "name or address instead"
-             : "";
+  return is_one_missing ? options_.advice : "";
 }
 
 }  // namespace launcher

@@ -54,9 +54,9 @@ class Coordinator {
     std::string own_id{};
     JobTerms terms;
     std::string token;  ///< token that hosts must have; empty: none
-    /// Option and value of the endpoint if it is a loopback address, which no
-    /// other machine reaches; else empty.
-    std::string loopback_place{};
+    /// End of the text for hosts that wait for others: what may keep them from
+    /// coming.
+    std::string advice{};
     RendezvousTimeouts timeouts{};
   };
 
@@ -125,7 +125,7 @@ class Coordinator {
   void finish_closing();
   void send_answer(Connection connection, const KnownHost& host);
   std::string waiting_text(const KnownHost& host) const;
-  std::string loopback_hint() const;
+  std::string advice() const;
 
   bool is_own(const KnownHost& host) const {
     return host.hello.id == options_.own_id;

@@ -59,8 +59,8 @@ bool take_word(std::string_view word, Progress& progress) {
   if (name == "collectives") {
     return take_number(progress.collectives, kMost);
   }
-  if (name == "beat") {
-    return true;  // only its change matters
+  if (name == "beat" || name == "supervisor") {
+    return true;  // only the change of the file matters
   }
   if (name == "waits") {
     return take_number(progress.waits, 1);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "launcher/machine/process_state.h"
@@ -52,8 +53,11 @@ ProgressWatch::ProgressWatch(EventLoop& loop,
              plan.workers.size(),
              plan.has_other_hosts,
              std::chrono::steady_clock::now()) {
+  const std::string first = "supervisor=" + std::to_string(::getpid()) + " ";
   for (const WorkerSpec& spec : plan.workers) {
-    create_log(spec.progress_file, 0600);
+    // If it cannot be written, the program takes its parent for ddprun.
+    std::ignore = ::write(
+        create_log(spec.progress_file, 0600).get(), first.data(), first.size());
     Fd created(::open(spec.progress_file.c_str(), kReading));
     judge_.expect(workers_.size(),
                   read_progress(created).value_or(ProgressReading()));

@@ -21,8 +21,8 @@ class ProgressWatch {
  public:
   using Handler = std::function<void(const Hang&)>;
 
-  /// Creates the empty progress files. To be constructed before the workers
-  /// start.
+  /// Creates the progress files, with this process as the supervisor. To be
+  /// constructed before the workers start.
   ///
   /// @param environment of the tools that show stacks; must outlive this object
   /// @param is_held_up returns whether a worker may be blocked in a write to

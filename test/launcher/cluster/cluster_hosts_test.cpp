@@ -54,7 +54,10 @@ TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
                Contains("Slurm says: host " + std::to_string(rank) +
                         " of 3, rank 0 on node1") &&
                    Contains("--no-cluster"));
+    CHECK(coordinated(options.rendezvous)->scheduler == "Slurm");
   }
+  const auto said = options_in(srun_task_a_host(1, 2), {"--nnodes=2"});
+  CHECK(coordinated(said.rendezvous)->scheduler.empty());
 }
 
 TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {

@@ -172,6 +172,15 @@ TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
   CHECK(!result.left_something);
 }
 
+TEST_CASE("a program behind a shell learns who may take its stack") {
+  Ddprun job({"--hang-timeout=60",
+              "sh",
+              "-c",
+              R"(sh -c 'cat "$DDPRUN_JOB_DIR/progress_$RANK"; echo'; true)"});
+  const std::string supervisor = "supervisor=" + std::to_string(job.pid());
+  CHECK_THAT(job.finish().out, Contains(supervisor + " "));
+}
+
 TEST_CASE("a report without a stack says how to get one") {
   const TemporaryFolder folder;
   const auto report_of_hang = [&] {

@@ -75,6 +75,42 @@ constexpr const char* kLostHost =
 
 }  // namespace
 
+TEST_CASE("hosts meet though they mean two addresses of rank 0 by its name") {
+  Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  const ddp::test::TemporaryFolder folder;
+  const std::string backend = GENERATE("static", "c10d");
+  CAPTURE(backend);
+  std::unique_ptr<Ddprun> hosts[2];
+  for (const int host : {0, 1}) {
+    const std::string names = folder.path() + "/hosts" + std::to_string(host);
+    ddp::test::write_file(
+        names,
+        (host == 0 ? Networks::unreachable_address(0) : Networks::address(0)) +
+            " node1\n");
+    hosts[host] = std::make_unique<Ddprun>(
+        Ddprun::Arguments{"--nnodes=2",
+                          "--rdzv-backend=" + backend,
+                          "--rdzv-endpoint=node1:29500",
+                          "--node-rank=" + std::to_string(host),
+                          "--rdzv-id=job",
+                          "--rdzv-conf=join_timeout=10",
+                          "/bin/true"},
+        std::map<std::string, std::string>{{"DDPRUN_TOKEN", "secret"}},
+        "",
+        Bound(),
+        with_hosts_file(names, networks.enter(host)));
+  }
+  for (const int host : {0, 1}) {
+    const Result result = hosts[host]->finish();
+    CHECK(result.code() == 0);
+    CHECK(result.err == "");
+  }
+}
+
 TEST_CASE("a cut cable ends both hosts, and each names the other") {
   Networks networks;
   if (!networks.error().empty()) {

@@ -1,3 +1,6 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -7,6 +10,7 @@
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 
+using Catch::Contains;
 using namespace launcher::test;
 using ddp::test::TemporaryFolder;
 
@@ -17,6 +21,27 @@ nlohmann::json report_in(const std::string& file) {
 }
 
 }  // namespace
+
+TEST_CASE("--report-json replaces a file, and no link, device or pipe") {
+  const TemporaryFolder folder;
+  const std::string target = folder / "target";
+  ddp::test::write_file(target, "kept");
+  REQUIRE(::symlink(target.c_str(), (folder / "link").c_str()) == 0);
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const std::string& file :
+       {folder / "link", folder / "pipe", std::string("/dev/fd/1")}) {
+    const Result result =
+        run_ddprun({"--report-json=" + file, "echo", "started"});
+    CHECK(result.code() == 2);
+    CHECK(result.out.empty());
+    CHECK_THAT(result.err,
+               Contains("ddprun: --report-json: expected a regular file, or no "
+                        "file yet, because it is replaced as a whole, but " +
+                        file + " is "));
+  }
+  CHECK(ddp::test::read_file(target) == "kept");
+  CHECK(run_ddprun({"--report-json=" + target, "true"}).code() == 0);
+}
 
 TEST_CASE("--report-json tells what a running job does, and how it ended") {
   const TemporaryFolder folder;

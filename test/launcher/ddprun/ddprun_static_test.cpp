@@ -143,3 +143,17 @@ TEST_CASE("a static host starts nothing where only a store answers") {
   CHECK_THAT(result.err, Contains("nobody answers at"));
   CHECK(!result.left_something);
 }
+
+TEST_CASE("the same command line on a host that is not rank 0's: a hint") {
+  // 203.0.113.0/24 belongs to no machine.
+  const Result result = run_ddprun({"--nnodes=2",
+                                    "--master-addr=203.0.113.9",
+                                    "--rdzv-conf=join_timeout=0.2",
+                                    "true"},
+                                   kSecret);
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("got 1 (") &&
+                 Contains("203.0.113.9 is no address of this machine: if it is "
+                          "another host's, give --node-rank here"));
+}

@@ -49,6 +49,15 @@ bool succeeds_in(const Fd& network, const std::string& command) {
   return status == 0;
 }
 
+/// Makes `file` the content of `path` for this child alone.
+void bind_over(const std::string& file, const char* path) {
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount(file.c_str(), path, "", MS_BIND, nullptr) != 0) {
+    ::_exit(97);
+  }
+}
+
 }  // namespace
 
 Networks::Networks() : hosts_{make_network(), make_network()} {
@@ -62,7 +71,8 @@ Networks::Networks() : hosts_{make_network(), make_network()} {
   for (const int host : {0, 1}) {
     run(host,
         "ip link set lo up && ip address add " + address(host) +
-            "/24 dev cable && ip link set cable up");
+            "/24 dev cable && ip link set cable up && ip address add " +
+            unreachable_address(host) + "/32 dev lo");
   }
 }
 
@@ -94,6 +104,14 @@ void Networks::cut() const {
   }
 }
 
+std::function<void()> with_hosts_file(const std::string& file,
+                                      const std::function<void()>& enter) {
+  return [file, enter] {
+    bind_over(file, "/etc/hosts");
+    enter();
+  };
+}
+
 std::function<void()> enter_silence(const std::string& folder) {
   if (!make_network()) {
     return {};
@@ -101,9 +119,8 @@ std::function<void()> enter_silence(const std::string& folder) {
   const std::string file = folder + "/resolv.conf";
   ddp::test::write_file(file, "nameserver 127.0.0.1\noptions timeout:30\n");
   return [file] {
-    if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 ||
-        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount(file.c_str(), "/etc/resolv.conf", "", MS_BIND, nullptr) != 0) {
+    bind_over(file, "/etc/resolv.conf");
+    if (::unshare(CLONE_NEWNET) != 0) {
       ::_exit(97);
     }
     // The socket stays open. Without a reader the kernel would report that the

@@ -23,6 +23,10 @@ class Networks {
   static std::string address(int host) {
     return "10.77.0." + std::to_string(host + 1);
   }
+  /// Another address of the host, on no cable: 192.168.50.1 and 192.168.50.2.
+  static std::string unreachable_address(int host) {
+    return "192.168.50." + std::to_string(host + 1);
+  }
   /// Returns a function with which a child moves to the host named "host0" or
   /// "host1".
   std::function<void()> enter(int host) const;
@@ -36,6 +40,11 @@ class Networks {
   std::array<Fd, 2> hosts_;
   std::string error_;
 };
+
+/// Returns a function with which a child gets `file` as its /etc/hosts, and
+/// then calls `enter`.
+std::function<void()> with_hosts_file(const std::string& file,
+                                      const std::function<void()>& enter);
 
 /// Returns a function with which a child gets a name server that never answers,
 /// in a network of its own that has only the loopback.

@@ -55,9 +55,33 @@ TEST_CASE("a name that means loopback on its own host is for others, too") {
   CHECK((place == "::" || place == "0.0.0.0"));
 }
 
-TEST_CASE("other machines reach all listeners but those on loopback") {
-  CHECK(are_on_loopback(listen_for("localhost", {"127.0.0.1", "127.0.0.3"})));
-  CHECK_FALSE(are_on_loopback(listen_for("node7", {"127.0.1.1"})));
+TEST_CASE("the host that waits alone hears what may keep others away") {
+  CoordinatedConfig config;
+  config.terms.ranks_are_fixed = true;
+  CoordinatorEndpoint coordinator;
+  coordinator.host_option = "--master-addr";
+  coordinator.is_here = true;
+  const auto advice = [&](const std::string& host, const std::string& address) {
+    coordinator.endpoint = {host, 29600};
+    return advice_for(config,
+                      coordinator,
+                      addresses_of(address, 29600),
+                      listen_for(host, {address}, true));
+  };
+  CHECK(advice("localhost", "127.0.0.1") ==
+        "; no other machine reaches --master-addr localhost:29600, a loopback "
+        "address: give all hosts this machine's name or address instead");
+  CHECK(advice("node7", "127.0.1.1").empty());
+  // 203.0.113.0/24 belongs to no machine.
+  CHECK(advice("node7", "203.0.113.9") ==
+        "; node7 is no address of this machine: if it is another host's, give "
+        "--node-rank here");
+  config.terms.ranks_are_fixed = false;
+  CHECK(advice("node7", "203.0.113.9").empty());
+  config.scheduler = "Slurm";
+  CHECK(
+      advice("node7", "127.0.1.1") ==
+      "; the number of hosts is from Slurm: --nnodes=1 starts this one alone");
 }
 
 TEST_CASE("hosts meet at every address of one name, in whatever order") {

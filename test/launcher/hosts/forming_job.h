@@ -58,7 +58,7 @@ struct FormingJob {
   JobTerms terms{
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
   std::string token{};
-  std::string loopback_place{};
+  std::string advice{};
   RendezvousTimeouts timeouts{};
   Coordinator::Time now{Coordinator::Time() + 1h};
   std::optional<Coordinator> coordinator{};
@@ -69,7 +69,7 @@ struct FormingJob {
       coordinator.emplace(Coordinator::Options{.own_id = "a",
                                                .terms = terms,
                                                .token = token,
-                                               .loopback_place = loopback_place,
+                                               .advice = advice,
                                                .timeouts = timeouts},
                           now);
     }
