@@ -1,6 +1,12 @@
 #include "ddp/reduce/detail/autograd_hooks.h"
 
 #include <cstddef>
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -168,57 +174,119 @@ namespace {
 
 using torch::autograd::GraphTask;
 
-/// One registration with a graph task. Lives as long as the task.
-class QueuedEnd {
+struct Listener {
+  PassEnd end;
+  std::shared_ptr<void> life;
+};
+
+void queue(Listener listener);
+
+/// Listeners of one graph task. Calls all of them, while autograd skips the
+/// callbacks after one that throws. Lives as long as its graph task.
+class QueuedEnds {
  public:
-  QueuedEnd(PassEnd end, std::shared_ptr<void> life)
-      : end_(std::move(end)),
-        life_(std::move(life)),
-        is_nested_(graph_task_depth() > 0) {}
-  QueuedEnd(const QueuedEnd&) = delete;
-  QueuedEnd& operator=(const QueuedEnd&) = delete;
+  explicit QueuedEnds(Listener first) : is_nested_(graph_task_depth() > 0) {
+    listeners_.push_back(std::move(first));
+  }
+  QueuedEnds(const QueuedEnds&) = delete;
+  QueuedEnds& operator=(const QueuedEnds&) = delete;
 
   /// A nested task is destroyed when its backward() returns. Only now is the
   /// enclosing task the thread's current one again.
-  ~QueuedEnd() {
-    if (!continues_) {
-      return;
-    }
-    try {
-      if (torch::autograd::get_current_graph_task_id() != -1) {
-        queue(std::move(end_), std::move(life_));
-      } else {
-        end_.on_lost();
+  ~QueuedEnds() {
+    const bool is_inside = torch::autograd::get_current_graph_task_id() != -1;
+    for (auto& listener : continuing_) {
+      try {
+        if (is_inside) {
+          queue(std::move(listener));
+        } else {
+          listener.end.on_lost();
+        }
+      } catch (...) {  // the next pass reports that this one was left
       }
-    } catch (...) {  // the next pass reports that this one was left
     }
+  }
+
+  void add(Listener listener) {
+    const std::lock_guard lock(mutex_);
+    listeners_.push_back(std::move(listener));
   }
 
   void call() {
     // The node of the enclosing pass that called backward() runs on this
     // thread, unless another thread has ended the nested task.
     const bool knows_outer = torch::autograd::get_current_node() != nullptr;
-    if (is_nested_ && knows_outer) {
-      continues_ = true;
-      return;
+    std::exception_ptr failure;
+    while (auto listener = take_next()) {
+      if (is_nested_ && knows_outer) {
+        continuing_.push_back(std::move(*listener));
+        continue;
+      }
+      try {
+        is_nested_ ? listener->end.on_lost() : listener->end.on_end();
+      } catch (...) {
+        failure = failure ? failure : std::current_exception();
+      }
     }
-    const auto life = std::move(life_);
-    is_nested_ ? end_.on_lost() : end_.on_end();
-  }
-
-  static void queue(PassEnd end, std::shared_ptr<void> life) {
-    const auto queued =
-        std::make_shared<QueuedEnd>(std::move(end), std::move(life));
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [queued] { queued->call(); });
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
   }
 
  private:
-  PassEnd end_;
-  std::shared_ptr<void> life_;
+  std::optional<Listener> take_next() {
+    const std::lock_guard lock(mutex_);
+    if (listeners_.empty()) {
+      return std::nullopt;
+    }
+    auto next = std::move(listeners_.front());
+    listeners_.pop_front();
+    return next;
+  }
+
   const bool is_nested_;
-  bool continues_ = false;
+  std::mutex mutex_;
+  std::deque<Listener> listeners_;
+  std::vector<Listener> continuing_;
 };
+
+/// The queues of all running graph tasks, by the task's id.
+class TaskEnds {
+ public:
+  /// The threads of several devices run one task; the first of them queues the
+  /// callback.
+  void add(int task, Listener listener) {
+    std::shared_ptr<QueuedEnds> ends;  // its destructor may call this
+    const std::lock_guard lock(mutex_);
+    if (const auto found = ends_.find(task); found != ends_.end()) {
+      ends = found->second.lock();
+    }
+    if (ends) {
+      ends->add(std::move(listener));
+      return;
+    }
+    ends = std::make_shared<QueuedEnds>(std::move(listener));
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [ends] { ends->call(); });
+    insert(task, ends);
+  }
+
+ private:
+  void insert(int task, const std::shared_ptr<QueuedEnds>& ends) {
+    for (auto it = ends_.begin(); it != ends_.end();) {
+      it = it->second.expired() ? ends_.erase(it) : std::next(it);
+    }
+    ends_[task] = ends;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<int, std::weak_ptr<QueuedEnds>> ends_;
+};
+
+void queue(Listener listener) {
+  static TaskEnds tasks;
+  tasks.add(torch::autograd::get_current_graph_task_id(), std::move(listener));
+}
 
 }  // namespace
 
@@ -240,7 +308,7 @@ int graph_task_depth() {
 
 std::weak_ptr<void> at_end_of_pass(PassEnd end) {
   const auto life = std::make_shared<char>();
-  QueuedEnd::queue(std::move(end), life);
+  queue({std::move(end), life});
   return life;
 }
 

@@ -88,8 +88,8 @@ struct PassEnd {
 };
 
 /// Registers with the graph task that runs on this thread, and after its end
-/// with the one around it. Several objects may register in a task; an exception
-/// of one leaves the task.
+/// with the one around it. Several objects may register in a task; all are
+/// called, also after an exception of one.
 ///
 /// @returns an object that expires when the calls can no longer come, because
 ///   they have been made or an exception has left the task.
