@@ -1,4 +1,4 @@
-# Installs and exports ddp::ddp, ddp::dp and ddp::base for find_package(ddp
+# Installs and exports ddp::ddp, ddp::dp, ddp::exported and ddp::base for find_package(ddp
 # CONFIG).
 include(CMakePackageConfigHelpers)
 include(public_headers)
@@ -16,7 +16,7 @@ if(DDP_BUILD_LIBRARY)
     install(FILES "${PROJECT_SOURCE_DIR}/${header}"
             DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${_ddp_folder}")
   endforeach()
-  install(TARGETS ddp ddp_dp ddp_base EXPORT ddp_targets)
+  install(TARGETS ddp ddp_dp ddp_exported ddp_base EXPORT ddp_targets)
   install(EXPORT ddp_targets NAMESPACE ddp:: FILE ddp_targets.cmake
           DESTINATION "${_ddp_package_dir}")
 

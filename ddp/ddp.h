@@ -23,6 +23,7 @@
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/exported/exported_module.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/join.h"
 #include "ddp/job/preemption.h"

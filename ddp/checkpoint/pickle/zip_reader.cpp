@@ -122,6 +122,15 @@ bool ZipReader::has(const std::string& name) const {
   return entries_.count(name) > 0;
 }
 
+std::vector<std::string> ZipReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) {
+    names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 ZipReader::Record ZipReader::read(const std::string& name) const {
   const auto found = entries_.find(name);
   TORCH_CHECK(found != entries_.end(), "it has no record \"", name, "\"");

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -42,6 +43,9 @@ class ZipReader {
   /// Returns true if there is a record of this name. Names do not include the
   /// archive's top-level folder: "data.pkl", "data/0".
   bool has(const std::string& name) const;
+
+  /// Returns the names of all records, sorted.
+  std::vector<std::string> names() const;
 
   /// Reads a record and verifies its check sum.
   Record read(const std::string& name) const;

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <torch/arg.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace ddp {
+
+namespace detail {
+class ExportedArchive;
+struct ExportedProgram;
+}  // namespace detail
+
+/// Options of `ExportedModule`; all of them are optional.
+struct ExportedModuleOptions {
+  /// Shared libraries that register operators which the program calls. They are
+  /// loaded before the program is read, and never unloaded.
+  TORCH_ARG(std::vector<std::string>, libraries) = {};
+};
+
+/// A module written in Python, from a file of `torch.export.save` (PyTorch 2.10
+/// or later): parameters and buffers have Python's names and values, and
+/// `forward` runs the exported graph, one operator of LibTorch after another,
+/// under autograd. Everything that trains a `torch::nn::Module` trains it: the
+/// wrapper, optimizers, GradScaler, autocast, checkpoints.
+///
+/// - Export in train(). `train()` and `eval()` then switch dropout, batch
+///   normalisation and the dropout of attention as in Python. A forward that
+///   reads `self.training` itself keeps the branch of the export.
+/// - Tied parameters are one parameter, under the first of their names.
+/// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
+///   Python's call when it was exported. Sizes must be those of the export,
+///   except for dimensions that were exported as dynamic.
+/// - `to(device)` moves literals of the program that name the parameters'
+///   device, too.
+///
+/// @throws c10::Error, with the file and the place in it, if the file is
+///   damaged or from PyTorch before 2.10; if it has operators that are neither
+///   in this LibTorch nor in `libraries` (one error that lists all); or if it
+///   has what is not supported: `torch.autograd.grad` in forward, map, scan,
+///   while_loop, objects of classes (torchbind), sparse and quantised tensors,
+///   and programs after `run_decompositions()`, which return new values of
+///   buffers. The constructor throws; a file is read wholly before.
+///
+/// Thread contract: as any torch::nn::Module. Several threads may call
+/// `forward` in eval().
+///
+/// Example:
+/// @code
+///   // Python: torch.export.save(torch.export.export(net, (x,)), "net.pt2")
+///   ddp::ExportedModule net("net.pt2");
+///   net->to(device);
+///   ddp::DistributedDataParallel model(net);
+///   torch::Tensor out = model->forward(data).toTensor();
+/// @endcode
+///
+/// Source: torch.export.load; torch::jit::Module for the interface.
+class ExportedModuleImpl : public torch::nn::Module {
+ public:
+  using Kwargs = std::unordered_map<std::string, c10::IValue>;
+
+  explicit ExportedModuleImpl(
+      const std::string& path,
+      const ExportedModuleOptions& options = ExportedModuleOptions());
+
+  /// Runs the program.
+  /// @param inputs  the positional arguments of Python's forward.
+  /// @param kwargs  those by name. One that was a number, a string or None when
+  ///   the program was exported may be left out, and must not differ.
+  /// @returns what Python's forward returns: a tensor, or a tuple, list or dict
+  ///   (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
+  /// @throws c10::Error that names the input if its size or value is not one
+  ///   that the program was exported for.
+  c10::IValue forward(std::vector<c10::IValue> inputs,
+                      const Kwargs& kwargs = {});
+
+  /// Runs the program with positional arguments alone.
+  template <typename... Inputs>
+  c10::IValue forward(const torch::Tensor& first, Inputs&&... others) {
+    return forward(std::vector<c10::IValue>{
+        first, c10::IValue(std::forward<Inputs>(others))...});
+  }
+
+  /// Writes the file again with the present parameters and buffers, for
+  /// `torch.export.load`, AOTInductor and ExecuTorch. Replaces `path` as a
+  /// whole: a process that ends meanwhile leaves the old file.
+  /// @throws c10::Error or std::system_error if the file cannot be written.
+  void save(const std::string& path) const;
+  using torch::nn::Module::save;
+
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  void register_tensors();
+
+  std::string path_;
+  std::shared_ptr<const detail::ExportedArchive> archive_;
+  std::shared_ptr<const detail::ExportedProgram> program_;
+  std::vector<torch::Tensor> tensors_;  // by input of the graph
+  std::unordered_map<std::string, std::string> first_names_;
+};
+
+TORCH_MODULE(ExportedModule);
+
+}  // namespace ddp

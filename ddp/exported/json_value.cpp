@@ -1,0 +1,147 @@
+#include "ddp/exported/json_value.h"
+
+#include <nlohmann/json.hpp>
+
+#include <c10/util/Exception.h>
+
+namespace ddp::detail {
+namespace {
+
+constexpr int kDeepest = 200;
+constexpr size_t kShownBytes = 60;
+
+}  // namespace
+
+JsonValue::JsonValue(std::shared_ptr<const nlohmann::json> root,
+                     const nlohmann::json* value,
+                     std::string place)
+    : root_(std::move(root)), value_(value), place_(std::move(place)) {}
+
+JsonValue JsonValue::parse(const std::string& text, const std::string& name) {
+  const auto check_depth =
+      [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+        TORCH_CHECK(depth <= kDeepest,
+                    "Expected ",
+                    name,
+                    " to be nested at most ",
+                    kDeepest,
+                    " deep, but got more");
+        return true;
+      };
+  try {
+    auto root = std::make_shared<const nlohmann::json>(
+        nlohmann::json::parse(text, check_depth));
+    const auto* value = root.get();
+    return {std::move(root), value, name};
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK(
+        false, "Expected ", name, " to be JSON, but got: ", error.what());
+  }
+}
+
+JsonValue JsonValue::at(const std::string& key) const {
+  if (!value_->is_object()) {
+    refuse("an object");
+  }
+  const auto found = value_->find(key);
+  if (found == value_->end()) {
+    refuse("an object with \"" + key + "\"");
+  }
+  return {root_, &*found, place_ + "." + key};
+}
+
+std::optional<JsonValue> JsonValue::find(const std::string& key) const {
+  if (!value_->is_object()) {
+    refuse("an object");
+  }
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) {
+    return std::nullopt;
+  }
+  return JsonValue(root_, &*found, place_ + "." + key);
+}
+
+std::vector<JsonValue> JsonValue::elements() const {
+  if (!value_->is_array()) {
+    refuse("an array");
+  }
+  std::vector<JsonValue> elements;
+  elements.reserve(value_->size());
+  for (const auto& element : *value_) {
+    elements.push_back({root_,
+                        &element,
+                        place_ + "[" + std::to_string(elements.size()) + "]"});
+  }
+  return elements;
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  if (!value_->is_object()) {
+    refuse("an object");
+  }
+  std::vector<std::pair<std::string, JsonValue>> members;
+  for (const auto& [key, value] : value_->items()) {
+    members.emplace_back(key, JsonValue(root_, &value, place_ + "." + key));
+  }
+  return members;
+}
+
+std::pair<std::string, JsonValue> JsonValue::only_member() const {
+  if (!value_->is_object() || value_->size() != 1) {
+    refuse("an object with one member");
+  }
+  return members().front();
+}
+
+bool JsonValue::is_null() const {
+  return value_->is_null();
+}
+
+bool JsonValue::is_text() const {
+  return value_->is_string();
+}
+
+bool JsonValue::is_object() const {
+  return value_->is_object();
+}
+
+int64_t JsonValue::integer() const {
+  const bool is_large = value_->is_number_unsigned() &&
+                        value_->get<uint64_t>() > uint64_t{INT64_MAX};
+  if (!value_->is_number_integer() || is_large) {
+    refuse("an integer");
+  }
+  return value_->get<int64_t>();
+}
+
+double JsonValue::number() const {
+  if (!value_->is_number()) {
+    refuse("a number");
+  }
+  return value_->get<double>();
+}
+
+bool JsonValue::boolean() const {
+  if (!value_->is_boolean()) {
+    refuse("true or false");
+  }
+  return value_->get<bool>();
+}
+
+const std::string& JsonValue::text() const {
+  if (!value_->is_string()) {
+    refuse("a string");
+  }
+  return value_->get_ref<const std::string&>();
+}
+
+void JsonValue::refuse(const std::string& what) const {
+  std::string shown =
+      value_->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (shown.size() > kShownBytes) {
+    shown = shown.substr(0, kShownBytes) + "...";
+  }
+  TORCH_CHECK(false, "Expected ", place_, " to be ", what, ", but got ", shown);
+}
+
+}  // namespace ddp::detail

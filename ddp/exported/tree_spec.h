@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+#include "ddp/exported/json_value.h"
+
+namespace ddp::detail {
+
+/// How nested containers of Python hold values: torch.utils._pytree.TreeSpec.
+struct TreeSpec {
+  enum class Kind { leaf, tuple, list, dict };
+  Kind kind = Kind::leaf;
+  std::vector<std::string> keys;  ///< of a dict
+  std::vector<TreeSpec> children;
+
+  /// Number of leaves.
+  size_t size() const;
+};
+
+/// Parses the text of torch.utils._pytree.treespec_dumps. A named tuple is a
+/// tuple.
+/// @throws c10::Error for containers of other classes, and keys that are no
+///   strings.
+TreeSpec parse_tree_spec(const JsonValue& text);
+
+/// Appends the leaves of `value` to `leaves`.
+/// @param place  of the value, for errors: "argument 0".
+/// @throws c10::Error if the value is no such container.
+void flatten_tree(const TreeSpec& spec,
+                  const c10::IValue& value,
+                  const std::string& place,
+                  std::vector<c10::IValue>& leaves);
+
+/// Builds the containers. Takes the leaves from `next` on.
+c10::IValue unflatten_tree(const TreeSpec& spec,
+                           const std::vector<c10::IValue>& leaves,
+                           size_t& next);
+
+}  // namespace ddp::detail

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/exported/exported_module.h"  // IWYU pragma: export
