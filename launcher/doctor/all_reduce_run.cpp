@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "launcher/base/shortened.h"
+#include "launcher/base/text.h"
 #include "launcher/machine/command.h"
 
 namespace launcher {

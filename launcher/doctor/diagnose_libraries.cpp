@@ -1,4 +1,4 @@
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/units.h"
 

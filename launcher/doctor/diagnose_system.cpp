@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/units.h"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/base/one_line.h"
+#include "launcher/base/text.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
 

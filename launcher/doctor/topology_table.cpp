@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "launcher/base/text_table.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "launcher/base/error.h"
-#include "launcher/base/one_line.h"
+#include "launcher/base/text.h"
 #include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/host_options.h"

@@ -8,7 +8,7 @@
 
 #include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/text/number.h"
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
 
 namespace launcher {
 namespace {

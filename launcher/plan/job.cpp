@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "ddp/base/cluster/env_integer.h"
-#include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
+#include "launcher/base/text.h"
 #include "launcher/net/endpoint.h"
 #include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
