@@ -4,8 +4,8 @@
 
 #include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
-#include "launcher/options/rendezvous_values.h"
-#include "launcher/options/setters.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 namespace {

@@ -5,16 +5,12 @@
 #include <functional>
 #include <stdexcept>
 
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
 #include "launcher/base/text.h"
-#include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/host_options.h"
-#include "launcher/options/output_options.h"
-#include "launcher/options/program_options.h"
-#include "launcher/options/query_flags.h"
-#include "launcher/options/restart_values.h"
-#include "launcher/options/setters.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 namespace {
@@ -95,6 +91,72 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              into(options.signals, parse_signals));
 }
 
+void bind_output(CommandLine& line, LaunchOptions& options) {
+  line.group("Output and logs");
+  line.value("output",
+             one_of(output_names()),
+             "lines: each whole, with a prefix; pty: the same, but workers see "
+             "a terminal of ddprun's size, less the prefix, and write line by "
+             "line; inherit: ddprun's own stdout and stderr, as for a debugger "
+             "[pty for lines that go to a terminal alone, else lines]",
+             into(options.output, parse_output));
+  line.value("stdin",
+             "RANK|none",
+             "Local rank that has ddprun's stdin; the others have /dev/null, "
+             "and all behind a shell's & [0]",
+             [&options](const std::string& text) {
+               options.stdin_rank =
+                   text == "none" ? std::nullopt
+                                  : std::optional(parse_integer(
+                                        text, 0, ddp::detail::kMostRanks));
+             });
+  line.value("log-dir",
+             "DIR",
+             "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
+             "{stdout.log,stderr.log,error.json}, readable as umask says",
+             into(options.log_dir, as_text));
+  line.value("redirects",
+             "MAP",
+             "Streams that go to files instead of here: 0 none, 1 stdout, 2 "
+             "stderr, 3 both; or a map 0:3,1:0 [0]",
+             into(options.redirects, parse_stream_map),
+             "r");
+  line.value("tee",
+             "MAP",
+             "Streams that go to files and here [0]",
+             into(options.tee, parse_stream_map),
+             "t");
+  line.value("local-ranks-filter",
+             "RANK,...",
+             "Shows the output of these local ranks only; files have all",
+             [&options](const std::string& text) {
+               options.shown_ranks = text.empty()
+                                         ? std::nullopt
+                                         : std::optional(parse_ranks(text));
+             });
+  line.value("duplicate-stdout-filters",
+             "TEXT,...",
+             "Copies the lines of --tee that hold one of the texts to "
+             "attempt_<n>/filtered_stdout.log; ,, is a comma in a text",
+             into(options.out_filters, parse_texts));
+  line.value("duplicate-stderr-filters",
+             "TEXT,...",
+             "The same for stderr and filtered_stderr.log",
+             into(options.err_filters, parse_texts));
+  line.value("report-json",
+             "FILE",
+             "Keeps what the job does and how its attempts and workers ended "
+             "in FILE, for programs; replaced as a whole",
+             into(options.report_json, as_text));
+  const std::vector<std::string> handlers{
+      "null", "console", "dynamic_rendezvous"};
+  line.value(
+      "event-log-handler",
+      one_of(handlers),
+      "Accepted and ignored: --report-json tells more",
+      [handlers](const std::string& text) { parse_choice(text, handlers); });
+}
+
 void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.group("For torchrun's command lines: checked, without effect");
   line.value("monitor-interval",
@@ -120,6 +182,119 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
              });
   line.toggle("use-env", "LOCAL_RANK says the rank, as it always does", [] {});
 }
+
+/// Switches that choose how PROGRAM is started.
+class ProgramOptions {
+ public:
+  /// Adds the switches to the command line.
+  ///
+  /// @param line must not outlive this object
+  void bind(CommandLine& line);
+
+  /// Returns the chosen kind. --run-path wins over the other two, as in
+  /// torchrun.
+  ///
+  /// @throws UsageError for --module together with --no-python
+  ProgramKind kind() const;
+
+ private:
+  bool module_ = false;
+  bool no_python_ = false;
+  bool run_path_ = false;
+};
+
+void ProgramOptions::bind(CommandLine& line) {
+  line.group("Program");
+  line.toggle(
+      "module",
+      "Runs PROGRAM as `python -m` does",
+      [this] { module_ = true; },
+      "m");
+  line.toggle("no-python",
+              "Runs PROGRAM as it is, also when it ends in .py",
+              [this] { no_python_ = true; });
+  line.toggle("run-path",
+              "Runs PROGRAM by Python, whatever its name and the other two",
+              [this] { run_path_ = true; });
+}
+
+ProgramKind ProgramOptions::kind() const {
+  if (run_path_) {
+    return ProgramKind::python;
+  }
+  if (module_ && no_python_) {
+    throw UsageError(
+        "--module: expected to be without --no-python, but got both; leave "
+        "one out");
+  }
+  return module_      ? ProgramKind::module
+         : no_python_ ? ProgramKind::executable
+                      : ProgramKind::by_name;
+}
+
+/// Returns the program and its arguments from the rest of a command line after
+/// its options.
+///
+/// @throws UsageError if there is no program, or for an unknown option
+std::vector<std::string> program_of(std::vector<std::string> program,
+                                    const CommandLine& line) {
+  if (!program.empty() && program.front() == "--") {
+    program.erase(program.begin());
+  } else if (!program.empty() && program.front().size() > 1 &&
+             program.front()[0] == '-') {
+    throw UsageError("unknown option " + program.front() +
+                     line.suggestion_for(program.front()) +
+                     "; see ddprun --help (options of the program come after "
+                     "its name)");
+  } else if (program.size() > 1 && program[1] == "--") {
+    // Python's argparse, and so torchrun, drops the first -- at both places.
+    program.erase(program.begin() + 1);
+  }
+  if (program.empty() || program.front().empty()) {
+    throw UsageError(
+        "expected a program to start, but got none; for example: ddprun "
+        "--nproc-per-node=4 ./train");
+  }
+  return program;
+}
+
+void check_output(const LaunchOptions& options) {
+  if (options.output == Output::inherit && !options.tee.empty()) {
+    throw UsageError(
+        "--tee: expected to be without --output=inherit, by which ddprun does "
+        "not see what workers write, but got both; leave one out, or give "
+        "--output=pty");
+  }
+}
+
+/// --doctor and its --json: a query that does not start a job.
+struct QueryFlags {
+  bool is_doctor = false;
+  bool as_json = false;
+
+  /// Adds the flags to the command line.
+  ///
+  /// @param line must not outlive this object
+  void bind(CommandLine& line) {
+    line.toggle(
+        "doctor",
+        "Starts no PROGRAM: tells what of this machine would keep such "
+        "a job from running well, and what to do; ends with 1 where it "
+        "would fail. With several hosts, started on each: also which of "
+        "them cannot connect to which",
+        [this] { is_doctor = true; });
+    line.toggle("json", "--doctor writes JSON", [this] { as_json = true; });
+  }
+
+  /// @throws UsageError for --json without --doctor
+  void check() const {
+    if (as_json && !is_doctor) {
+      throw UsageError(
+          "--json: expected --doctor beside it, but got a program to start; "
+          "for a job's own report give --report-json FILE");
+    }
+  }
+};
 
 /// A command line and the objects that receive its values.
 struct BoundLine {

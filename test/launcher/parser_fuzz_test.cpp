@@ -17,7 +17,7 @@
 #include "launcher/machine/out_of_memory.h"
 #include "launcher/machine/topology.h"
 #include "launcher/options/options.h"
-#include "launcher/options/rendezvous_values.h"
+#include "launcher/options/rendezvous_config.h"
 #include "launcher/workers/error_file.h"
 #include "launcher/workers/progress/progress_text.h"
 #include "test/support/catch.h"
