@@ -6,7 +6,7 @@
 
 #include "ddp/base/child_process.h"
 #include "launcher/base/fd.h"
-#include "launcher/machine/open_descriptors.h"
+#include "launcher/machine/process_state.h"
 
 namespace launcher {
 namespace {

@@ -14,7 +14,7 @@
 #include "ddp/base/cluster/host_list.h"
 #include "launcher/base/error.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/machine/out_of_memory.h"
+#include "launcher/machine/cgroup.h"
 #include "launcher/machine/topology.h"
 #include "launcher/options/options.h"
 #include "launcher/options/rendezvous_config.h"

@@ -1,5 +1,4 @@
 #include "launcher/doctor/diagnose.h"
-#include "launcher/doctor/port_holder.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
 #include "launcher/options/options.h"
