@@ -1,4 +1,4 @@
-#include "launcher/doctor/probe_network.h"
+#include "launcher/doctor/probes.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

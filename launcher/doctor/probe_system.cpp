@@ -1,4 +1,4 @@
-#include "launcher/doctor/probe_system.h"
+#include "launcher/doctor/probes.h"
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/net/endpoint.h"
+#include "launcher/net/address.h"
 
 // Values of command line options: functions from text to types. Every function
 // throws std::invalid_argument with "expected ..., but got ...". Blanks and
