@@ -19,25 +19,21 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
   line.group("Workers");
   line.value("nproc-per-node",
              "N|auto|gpu|cpu",
-             "Workers on this host [1, or one per --gpus]; auto: one per GPU, "
-             "without GPUs one per CPU",
+             "Workers on this host; auto: one per GPU, without GPUs one "
+             "per CPU [1, or one per --gpus]",
              into(options.worker_count, parse_worker_count));
   line.value("gpus",
              "ID,...",
-             "GPUs for the workers, as in CUDA_VISIBLE_DEVICES",
+             "GPUs to use, as in CUDA_VISIBLE_DEVICES",
              into(options.gpus, parse_list));
-  line.toggle(
-      "virtual-local-rank",
-      "Each worker sees one GPU, which is its number 0: LOCAL_RANK is 0 "
-      "for all",
-      [&options] { options.virtual_local_rank = true; });
-  line.value(
-      "numa-binding",
-      one_of(binding_names()),
-      "CPUs that a worker runs on, near its GPU, or spread over the NUMA "
-      "nodes: node, socket, exclusive (cores that no other worker has), "
-      "core-complex (those that share a cache) [all]",
-      into(options.numa_binding, parse_binding));
+  line.toggle("virtual-local-rank",
+              "Each worker sees one GPU, and LOCAL_RANK is 0",
+              [&options] { options.virtual_local_rank = true; });
+  line.value("numa-binding",
+             one_of(binding_names()),
+             "CPUs near a worker's GPU: of its node, of its socket, whole "
+             "cores, those of a cache [all]",
+             into(options.numa_binding, parse_binding));
   line.value("role",
              "NAME",
              "ROLE_NAME of the workers [default]",
@@ -48,41 +44,39 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
   line.group("Failures, restarts and signals");
   line.value("max-restarts",
              "N",
-             "Starts all workers again, on all hosts, up to N times when one "
-             "fails [0]",
+             "Starts all workers, on all hosts, again when one fails, up "
+             "to N times [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
   line.value("final-codes",
              "CODE,...",
-             "Exit codes of a worker that no restart follows; ddprun then ends "
-             "with that code, which can tell a batch system not to requeue",
+             "Exit codes of a worker after which no restart follows; "
+             "ddprun ends with that code",
              into(options.final_codes, parse_exit_codes));
   line.value(
       "hang-timeout",
       "SECONDS",
-      "A worker that reports progress and then none for so long has failed; "
-      "how to report: ddp/progress.h, or any line written into the file "
-      "$DDPRUN_JOB_DIR/progress_$RANK [never]",
+      "A worker that has reported progress (ddp/progress.h, or a "
+      "line in the file $DDPRUN_JOB_DIR/progress_$RANK), and then "
+      "none for so long, has failed [never]",
       [&options](const std::string& text) {
         options.hang_timeout =
             std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
       });
-  line.value(
-      "on-preempt",
-      "SIGNAL[:SECONDS]",
-      "At this signal workers that ask (ddp::stop_requested(), or the file "
-      "$DDPRUN_JOB_DIR/stop_$RANK) are told to save and to end by "
-      "themselves, others get it; after SECONDS SIGTERM. No restart follows, "
-      "and 0 if all end with 0 [never; SECONDS: 30]",
-      into(options.on_preempt, parse_preemption));
+  line.value("on-preempt",
+             "SIGNAL[:SECONDS]",
+             "At SIGNAL workers that ask (ddp::stop_requested() or the "
+             "file $DDPRUN_JOB_DIR/stop_$RANK) are told to save and end; "
+             "others get it. After SECONDS [30] SIGTERM. No restart "
+             "follows [never]",
+             into(options.on_preempt, parse_preemption));
   line.value("preempt-code",
              "CODE",
-             "Exit code if all workers have ended with 0 after the signal of "
-             "--on-preempt, so that a script can start the job again [0]",
+             "Exit code if all workers end with 0 after the signal of "
+             "--on-preempt [0]",
              into(options.preempt_code, parse_exit_code));
   line.value("grace-period",
              "SECONDS",
-             "Time to end after SIGTERM (or the signal passed on) before "
-             "SIGKILL [30]",
+             "Time from SIGTERM, or the signal passed on, to SIGKILL [30]",
              into(options.grace_period, parse_seconds));
   line.value("signals-to-handle",
              "SIG,...",
@@ -95,15 +89,15 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
   line.group("Output and logs");
   line.value("output",
              one_of(output_names()),
-             "lines: each whole, with a prefix; pty: the same, but workers see "
-             "a terminal of ddprun's size, less the prefix, and write line by "
-             "line; inherit: ddprun's own stdout and stderr, as for a debugger "
-             "[pty for lines that go to a terminal alone, else lines]",
+             "lines: each whole, with a prefix; pty: the same, but "
+             "workers see a terminal; inherit: ddprun's own stdout and "
+             "stderr [pty for lines that go to a terminal alone, else "
+             "lines]",
              into(options.output, parse_output));
   line.value("stdin",
              "RANK|none",
-             "Local rank that has ddprun's stdin; the others have /dev/null, "
-             "and all behind a shell's & [0]",
+             "Local rank that has ddprun's stdin; the others have "
+             "/dev/null [0]",
              [&options](const std::string& text) {
                options.stdin_rank =
                    text == "none" ? std::nullopt
@@ -112,12 +106,12 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              });
   line.value("log-dir",
              "DIR",
-             "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
-             "{stdout.log,stderr.log,error.json}, readable as umask says",
+             "Folder for <run id>_<random>/attempt_<n>/<local "
+             "rank>/{stdout.log,stderr.log,error.json}",
              into(options.log_dir, as_text));
   line.value("redirects",
              "MAP",
-             "Streams that go to files instead of here: 0 none, 1 stdout, 2 "
+             "Streams to files instead of here: 0 none, 1 stdout, 2 "
              "stderr, 3 both; or a map 0:3,1:0 [0]",
              into(options.redirects, parse_stream_map),
              "r");
@@ -128,7 +122,7 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "t");
   line.value("local-ranks-filter",
              "RANK,...",
-             "Shows the output of these local ranks only; files have all",
+             "Shows only the output of these local ranks",
              [&options](const std::string& text) {
                options.shown_ranks = text.empty()
                                          ? std::nullopt
@@ -136,8 +130,8 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              });
   line.value("duplicate-stdout-filters",
              "TEXT,...",
-             "Copies the lines of --tee that hold one of the texts to "
-             "attempt_<n>/filtered_stdout.log; ,, is a comma in a text",
+             "Copies lines of --tee with one of the texts to "
+             "filtered_stdout.log; ,, is a comma in a text",
              into(options.out_filters, parse_texts));
   line.value("duplicate-stderr-filters",
              "TEXT,...",
@@ -145,15 +139,15 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              into(options.err_filters, parse_texts));
   line.value("report-json",
              "FILE",
-             "Keeps what the job does and how its attempts and workers ended "
-             "in FILE, for programs; replaced as a whole",
+             "State and end of the job, its attempts and workers, for "
+             "programs; replaced as a whole",
              into(options.report_json, as_text));
   const std::vector<std::string> handlers{
       "null", "console", "dynamic_rendezvous"};
   line.value(
       "event-log-handler",
       one_of(handlers),
-      "Accepted and ignored: --report-json tells more",
+      "Ignored: --report-json tells more",
       [handlers](const std::string& text) { parse_choice(text, handlers); });
 }
 
@@ -213,9 +207,9 @@ void ProgramOptions::bind(CommandLine& line) {
   line.toggle("no-python",
               "Runs PROGRAM as it is, also when it ends in .py",
               [this] { no_python_ = true; });
-  line.toggle("run-path",
-              "Runs PROGRAM by Python, whatever its name and the other two",
-              [this] { run_path_ = true; });
+  line.toggle("run-path", "Runs PROGRAM by Python, whatever its name", [this] {
+    run_path_ = true;
+  });
 }
 
 ProgramKind ProgramOptions::kind() const {
@@ -276,13 +270,11 @@ struct QueryFlags {
   ///
   /// @param line must not outlive this object
   void bind(CommandLine& line) {
-    line.toggle(
-        "doctor",
-        "Starts no PROGRAM: tells what of this machine would keep such "
-        "a job from running well, and what to do; ends with 1 where it "
-        "would fail. With several hosts, started on each: also which of "
-        "them cannot connect to which",
-        [this] { is_doctor = true; });
+    line.toggle("doctor",
+                "Tells what would keep such a job from running well on this "
+                "machine, and what to do; 1 if it would fail. For several "
+                "hosts start ddprun OPTIONS ddprun-allreduce on each",
+                [this] { is_doctor = true; });
     line.toggle("json", "--doctor writes JSON", [this] { as_json = true; });
   }
 
@@ -314,7 +306,7 @@ struct BoundLine {
     bind_torchrun_only(line, options);
     line.group("Other");
     line.toggle("dry-run",
-                "Prints each worker's environment and command, starts nothing",
+                "Only prints the workers' variables and commands",
                 [this] { options.dry_run = true; });
     question.bind(line);
   }
