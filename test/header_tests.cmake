@@ -4,6 +4,7 @@
 # cannot hide an include that such a header lacks.
 include(public_headers)
 ddp_public_headers(_ddp_headers)
+list(REMOVE_ITEM _ddp_headers ddp/mpi_group.h) # needs mpi.h
 
 # Headers of LibTorch that include <torch/nn/module.h> or <ATen/ATen.h> first of
 # all.

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace ddp::detail {
@@ -178,8 +178,10 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::check(int error, const char* step) const {
-  expect(error == 0,
-         step + (" " + temporary_) + " failed: " + std::strerror(error));
+  if (error != 0) {
+    throw std::system_error(
+        error, std::generic_category(), step + (" " + temporary_) + " failed");
+  }
 }
 
 }  // namespace ddp::detail

@@ -42,9 +42,9 @@ class Disk {
 /// @endcode
 class AtomicFile {
  public:
-  /// @throws std::runtime_error if PATH.tmp cannot be created or another
-  /// process
-  ///   writes it, or PATH exists and is no regular file.
+  /// @throws std::system_error if PATH.tmp cannot be created;
+  ///   std::runtime_error if another process writes it, or PATH exists and is
+  ///   no regular file.
   explicit AtomicFile(const std::string& path, Disk& disk = real_disk());
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -57,9 +57,8 @@ class AtomicFile {
   void write(const void* data, size_t size) noexcept;
 
   /// Replaces the old content by the new content.
-  /// @throws std::runtime_error with the first failure. The old content is then
-  /// still
-  ///   there, unless only the last step, syncing the folder, failed.
+  /// @throws std::system_error with the first failure. The old content is then
+  ///   still there, unless only the last step, syncing the folder, failed.
   void commit();
 
   /// Returns the disk that makes the real system calls.

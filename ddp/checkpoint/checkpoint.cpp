@@ -4,8 +4,6 @@
 #include <array>
 #include <sstream>
 
-#include <torch/csrc/jit/serialization/pickle.h>
-
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/pickle/python_value.h"
@@ -54,41 +52,11 @@ IValue collect_sampler(const DistributedSampler& sampler,
   return sampler.state_dict(by_rank);
 }
 
-/// Returns a copy of a state with all tensors on the CPU.
-IValue on_cpu(const IValue& value) {
-  if (value.isTensor()) {
-    return value.toTensor().cpu();
-  }
-  if (value.isGenericDict()) {
-    auto dict = detail::new_dict().toGenericDict();
-    for (const auto& item : value.toGenericDict()) {
-      dict.insert(item.key(), on_cpu(item.value()));
-    }
-    return dict;
-  }
-  if (value.isList() || value.isTuple()) {
-    auto list = detail::new_list().toList();
-    for (const auto& item : value.isList()
-                                ? value.toListRef()
-                                : value.toTupleRef().elements().asArrayRef()) {
-      list.push_back(on_cpu(item));
-    }
-    return list;
-  }
-  return value;
-}
-
-/// Returns a state as bytes for another rank.
-std::string to_bytes(const IValue& state) {
-  const auto bytes = torch::jit::pickle_save(on_cpu(state));
-  return {bytes.begin(), bytes.end()};
-}
-
-/// Returns the states of `to_bytes`.
+/// Returns the states of `detail::to_bytes`.
 IValue list_of(const std::vector<std::string>& states) {
   auto list = detail::new_list().toList();
   for (const auto& bytes : states) {
-    list.push_back(torch::jit::pickle_load({bytes.begin(), bytes.end()}));
+    list.push_back(detail::from_bytes(bytes));
   }
   return list;
 }
@@ -230,7 +198,7 @@ IValue Checkpoint::collect(const std::string& path,
     try {
       values.push_back(entry.object->state_dict());
       if (entry.object->checkpoint_scope() != CheckpointScope::common) {
-        values.back() = to_bytes(values.back());
+        values.back() = detail::to_bytes(values.back());
       }
     } catch (const std::exception& thrown) {
       if (error.empty()) {
@@ -257,7 +225,7 @@ IValue Checkpoint::collect(const std::string& path,
   file.insert(kEpoch, epoch_);
   file.insert(kStep, step_);
   const detail::RngState rng(modules());
-  const auto states = ranks.gather(to_bytes(rng.state_dict()));
+  const auto states = ranks.gather(detail::to_bytes(rng.state_dict()));
   if (ranks.rank() == 0) {
     file.insert(kRng, list_of(states));
   }

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/detail/connect_on_thread.h"
+#include "ddp/job/rendezvous.h"
 
 namespace ddp::detail {
 
@@ -29,6 +30,7 @@ struct BackendSpec {
   std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
+  bool guest = false;      ///< the action of SIGPIPE stays as it is
 };
 
 /// Gives threads that are created in this scope the kernel's policy
@@ -68,18 +70,14 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// completed. For Gloo; always true for other backends. Thread-safe.
 bool may_be_working(c10d::Backend& backend);
 
-/// Connection of one GPU of this rank with one GPU of each other rank.
-struct GpuConnection {
-  c10::intrusive_ptr<c10d::Backend> backend;
-  c10::Device device;
-  std::chrono::milliseconds timeout;
-  PeerFailure peer_failure;  ///< see `BackendSpec::peer_failure`
-};
-
-/// Connects the GPU. Collective: all ranks connect their devices in the same
-/// order.
+/// Connects one GPU of this rank with one GPU of each other rank. Collective:
+/// all ranks connect their devices in the same order.
+/// @param peer_failure  see `BackendSpec::peer_failure`.
 /// @throws c10::Error as `make_nccl_backend`.
-void connect_gpu(const GpuConnection& wanted);
+void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
+                 c10::Device device,
+                 std::chrono::milliseconds timeout,
+                 const PeerFailure& peer_failure);
 
 /// Creates an NCCL backend and connects `spec.device`. The backend is not bound
 /// to this device, because bound backends refuse the other GPUs of a module on
@@ -92,6 +90,12 @@ void connect_gpu(const GpuConnection& wanted);
 ///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
 ///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
+
+/// Creates an NCCL backend whose ranks learn by `exchange` where their store
+/// is. Collective.
+/// @throws c10::Error as `make_nccl_backend` and `open_store_by`.
+c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
+    int rank, int size, c10::Device device, const ByteExchange& exchange);
 
 /// Number of GPUs that NCCL could use here; 0 if LibTorch was built without
 /// CUDA.

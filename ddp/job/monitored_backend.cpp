@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include <ATen/DeviceGuard.h>
+
 #include "ddp/base/background_task.h"
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/backends.h"
@@ -73,9 +75,10 @@ MonitoredBackend::MonitoredBackend(c10::intrusive_ptr<c10d::Backend> backend,
                                    std::chrono::milliseconds timeout,
                                    std::shared_ptr<PeerState> record,
                                    std::chrono::milliseconds connect_timeout)
-    : ForwardingBackend(backend),
+    : Backend(backend->getRank(), backend->getSize()),
+      backend_(std::move(backend)),
       members_(std::move(members)),
-      name_(backend->getBackendName()),
+      name_(backend_->getBackendName()),
       record_(std::move(record)),
       connect_timeout_(connect_timeout),
       timeout_(timeout) {}
@@ -192,7 +195,7 @@ std::string MonitoredBackend::abort_reason() const {
 
 c10::intrusive_ptr<c10d::Backend> MonitoredBackend::open_backend() const {
   const std::lock_guard lock(mutex_);
-  return is_open() ? shared() : nullptr;
+  return is_open() ? backend_ : nullptr;
 }
 
 bool MonitoredBackend::has_failed() const {
@@ -243,10 +246,10 @@ void MonitoredBackend::connect(c10::Device device) {
   if (is_connected(device) || !device.is_cuda()) {
     return;
   }
-  connect_gpu({shared(), device, connect_timeout_, [this] {
-                 const auto left = departed_member();
-                 return left ? describe(*left, record_->passes()) : "";
-               }});
+  connect_gpu(backend_, device, connect_timeout_, [this] {
+    const auto left = departed_member();
+    return left ? describe(*left, record_->passes()) : "";
+  });
   const std::lock_guard lock(connected_mutex_);
   connected_.push_back(device);
 }
@@ -334,15 +337,6 @@ void MonitoredBackend::call_end_actions() {
   }
 }
 
-MonitoredBackend::Work MonitoredBackend::barrier(
-    const c10d::BarrierOptions& options) {
-  auto bound = options;
-  if (bound_device_id_ && bound.device_ids.empty()) {
-    bound.device_ids = {bound_device_id_->index()};
-  }
-  return ForwardingBackend::barrier(bound);
-}
-
 void MonitoredBackend::abort() {
   abort_because("");
 }
@@ -356,7 +350,7 @@ void MonitoredBackend::abort_because(const std::string& why) {
     }
     abort_reason_ = why;
     state_ = State::aborted;
-    backend = shared();
+    backend = backend_;
   }
   call_end_actions();
   abort_on_thread(std::move(backend), kGoPatience);
@@ -391,7 +385,7 @@ void MonitoredBackend::close(End end) noexcept {
     if (before == State::closed) {
       return;
     }
-    backend = release();
+    backend = std::move(backend_);
   }
   call_end_actions();
   try {
@@ -413,24 +407,177 @@ void MonitoredBackend::close(End end) noexcept {
 
 void MonitoredBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  ForwardingBackend::setTimeout(timeout);
+  inner().setTimeout(timeout);
+}
+
+c10d::Backend& MonitoredBackend::inner() const {
+  TORCH_CHECK(backend_,
+              "Expected a process group, but it has been destroyed; make no "
+              "collective after ddp::destroy_process_group(), nor after a "
+              "backward pass of this rank has failed");
+  return *backend_;
+}
+
+c10::intrusive_ptr<c10d::Backend::Options>
+MonitoredBackend::getBackendOptions() {
+  return inner().getBackendOptions();
+}
+
+bool MonitoredBackend::supportsCoalescing() const {
+  return inner().supportsCoalescing();
+}
+
+void MonitoredBackend::startCoalescing() {
+  inner().startCoalescing();
+}
+
+MonitoredBackend::Work MonitoredBackend::endCoalescing() {
+  return inner().endCoalescing();
+}
+
+template <class Call>
+MonitoredBackend::Work MonitoredBackend::start(const Collective& collective,
+                                               const Call& call) {
+  auto work = call(for_collective(collective.device));
+  has_started(collective, work);
+  return work;
+}
+
+MonitoredBackend::Work MonitoredBackend::broadcast(
+    Tensors& tensors, const c10d::BroadcastOptions& options) {
+  return start(
+      {"broadcast", at::device_of(tensors), tensors},
+      [&](auto& backend) { return backend.broadcast(tensors, options); });
+}
+
+MonitoredBackend::Work MonitoredBackend::allreduce(
+    Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return start(
+      {"allreduce", at::device_of(tensors), tensors},
+      [&](auto& backend) { return backend.allreduce(tensors, options); });
+}
+
+MonitoredBackend::Work MonitoredBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return start({"allreduce_coalesced", at::device_of(tensors), tensors},
+               [&](auto& backend) {
+                 return backend.allreduce_coalesced(tensors, options);
+               });
+}
+
+MonitoredBackend::Work MonitoredBackend::reduce(
+    Tensors& tensors, const c10d::ReduceOptions& options) {
+  return start({"reduce", at::device_of(tensors), tensors},
+               [&](auto& backend) { return backend.reduce(tensors, options); });
+}
+
+MonitoredBackend::Work MonitoredBackend::allgather(
+    TensorLists& outputs,
+    Tensors& inputs,
+    const c10d::AllgatherOptions& options) {
+  return start({"allgather", at::device_of(inputs), inputs},
+               [&](auto& backend) {
+                 return backend.allgather(outputs, inputs, options);
+               });
+}
+
+MonitoredBackend::Work MonitoredBackend::_allgather_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    const c10d::AllgatherOptions& options) {
+  return start({"allgather_base", at::device_of(input), input},
+               [&](auto& backend) {
+                 return backend._allgather_base(output, input, options);
+               });
+}
+
+MonitoredBackend::Work MonitoredBackend::gather(
+    TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  return start({"gather", at::device_of(inputs)}, [&](auto& backend) {
+    return backend.gather(outputs, inputs, options);
+  });
+}
+
+MonitoredBackend::Work MonitoredBackend::scatter(
+    Tensors& outputs,
+    TensorLists& inputs,
+    const c10d::ScatterOptions& options) {
+  return start({"scatter", at::device_of(outputs)}, [&](auto& backend) {
+    return backend.scatter(outputs, inputs, options);
+  });
+}
+
+MonitoredBackend::Work MonitoredBackend::reduce_scatter(
+    Tensors& outputs,
+    TensorLists& inputs,
+    const c10d::ReduceScatterOptions& options) {
+  return start({"reduce_scatter", at::device_of(outputs)}, [&](auto& backend) {
+    return backend.reduce_scatter(outputs, inputs, options);
+  });
+}
+
+MonitoredBackend::Work MonitoredBackend::_reduce_scatter_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    const c10d::ReduceScatterOptions& options) {
+  return start({"reduce_scatter_base", at::device_of(input), input},
+               [&](auto& backend) {
+                 return backend._reduce_scatter_base(output, input, options);
+               });
+}
+
+MonitoredBackend::Work MonitoredBackend::alltoall_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    std::vector<int64_t>& output_sizes,
+    std::vector<int64_t>& input_sizes,
+    const c10d::AllToAllOptions& options) {
+  return start({"alltoall_base", at::device_of(input)}, [&](auto& backend) {
+    return backend.alltoall_base(
+        output, input, output_sizes, input_sizes, options);
+  });
+}
+
+MonitoredBackend::Work MonitoredBackend::alltoall(
+    Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  return start({"alltoall", at::device_of(inputs)}, [&](auto& backend) {
+    return backend.alltoall(outputs, inputs, options);
+  });
+}
+
+MonitoredBackend::Work MonitoredBackend::barrier(
+    const c10d::BarrierOptions& options) {
+  auto bound = options;
+  if (bound_device_id_ && bound.device_ids.empty()) {
+    bound.device_ids = {bound_device_id_->index()};
+  }
+  return start({"barrier", bound.device},
+               [&](auto& backend) { return backend.barrier(bound); });
+}
+
+MonitoredBackend::Work MonitoredBackend::send(Tensors& tensors,
+                                              int to,
+                                              int tag) {
+  return for_message().send(tensors, to, tag);
+}
+
+MonitoredBackend::Work MonitoredBackend::recv(Tensors& tensors,
+                                              int from,
+                                              int tag) {
+  return for_message().recv(tensors, from, tag);
+}
+
+MonitoredBackend::Work MonitoredBackend::recvAnysource(Tensors& tensors,
+                                                       int tag) {
+  return for_message().recvAnysource(tensors, tag);
 }
 
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group) {
-  const auto* backend = &group;
-  while (const auto* forwards =
-             dynamic_cast<const ForwardingBackend*>(backend)) {
-    if (const auto* job = dynamic_cast<const MonitoredBackend*>(forwards)) {
-      return job;
-    }
-    backend = forwards->forwards_to();
-  }
-  return nullptr;
+  return dynamic_cast<const MonitoredBackend*>(&group);
 }
 
 MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
-  return const_cast<MonitoredBackend*>(
-      monitored_backend_of(std::as_const(group)));
+  return dynamic_cast<MonitoredBackend*>(&group);
 }
 
 void abort_and_announce(c10d::Backend& group, const std::string& why) {

@@ -12,14 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "ddp/job/detail/forwarding_backend.h"
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/detail/wait_judge.h"
 
 namespace ddp::detail {
-
-/// The name of the group of all ranks.
-inline constexpr const char* kWorldGroup = "world";
 
 /// The ranks of a group of the job.
 struct GroupMembers {
@@ -57,12 +56,20 @@ struct GroupActivity {
 /// a bound device (`setBoundDeviceId`), tensors on a device that was not
 /// connected are refused, because NCCL would wait for ranks without limit.
 ///
+/// `allreduce_sparse`, `allgather_coalesced`,
+/// `allgather_into_tensor_coalesced`, `reduce_scatter_tensor_coalesced` and
+/// `monitoredBarrier` are not forwarded and throw c10::Error.
+///
 /// A model may keep the group longer than the job exists: `close` releases the
 /// inner backend with its connections and its store.
 ///
 /// Thread contract: as for any backend; `abort` may be called from any thread.
-class MonitoredBackend : public ForwardingBackend {
+class MonitoredBackend : public c10d::Backend {
  public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
   /// @param timeout  time-out of the backend's collectives.
   /// @param connect_timeout  time limit of `connect`.
   MonitoredBackend(
@@ -168,18 +175,62 @@ class MonitoredBackend : public ForwardingBackend {
   void abort_because(const std::string& why);
   /// Closes this group before the job is left. Collective.
   void shutdown() override;
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  Work endCoalescing() override;
+
+  Work broadcast(Tensors& tensors,
+                 const c10d::BroadcastOptions& options) override;
+  Work allreduce(Tensors& tensors,
+                 const c10d::AllreduceOptions& options) override;
+  Work allreduce_coalesced(
+      Tensors& tensors,
+      const c10d::AllreduceCoalescedOptions& options) override;
+  Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Work allgather(TensorLists& outputs,
+                 Tensors& inputs,
+                 const c10d::AllgatherOptions& options) override;
+  Work _allgather_base(at::Tensor& output,
+                       at::Tensor& input,
+                       const c10d::AllgatherOptions& options) override;
+  Work gather(TensorLists& outputs,
+              Tensors& inputs,
+              const c10d::GatherOptions& options) override;
+  Work scatter(Tensors& outputs,
+               TensorLists& inputs,
+               const c10d::ScatterOptions& options) override;
+  Work reduce_scatter(Tensors& outputs,
+                      TensorLists& inputs,
+                      const c10d::ReduceScatterOptions& options) override;
+  Work _reduce_scatter_base(at::Tensor& output,
+                            at::Tensor& input,
+                            const c10d::ReduceScatterOptions& options) override;
+  Work alltoall_base(at::Tensor& output,
+                     at::Tensor& input,
+                     std::vector<int64_t>& output_sizes,
+                     std::vector<int64_t>& input_sizes,
+                     const c10d::AllToAllOptions& options) override;
+  Work alltoall(Tensors& outputs,
+                Tensors& inputs,
+                const c10d::AllToAllOptions& options) override;
   /// For NCCL, uses the bound device if the options name none.
   Work barrier(const c10d::BarrierOptions& options) override;
 
- protected:
-  c10d::Backend& for_collective(
-      const std::optional<c10::Device>& device) override;
-  void has_started(const Collective& collective, const Work& work) override;
-  c10d::Backend& for_message() override;
+  Work send(Tensors& tensors, int to, int tag) override;
+  Work recv(Tensors& tensors, int from, int tag) override;
+  Work recvAnysource(Tensors& tensors, int tag) override;
 
  private:
   enum class State { open, aborted, closed };
 
+  /// A collective, for errors that compare the ranks' calls.
+  struct Collective {
+    const char* name;
+    std::optional<c10::Device> device;
+    at::TensorList sized = {};  ///< of the same sizes on all ranks
+  };
   /// The start of a collective.
   struct Start {
     const c10d::Work* work = nullptr;
@@ -188,11 +239,21 @@ class MonitoredBackend : public ForwardingBackend {
     c10::ScalarType dtype = c10::ScalarType::Undefined;
   };
 
+  /// @throws c10::Error if the backend was released.
+  c10d::Backend& inner() const;
+  /// Returns the backend that executes the next collective.
+  c10d::Backend& for_collective(const std::optional<c10::Device>& device);
+  void has_started(const Collective& collective, const Work& work);
+  template <class Call>
+  Work start(const Collective& collective, const Call& call);
+  /// Returns the backend that executes the next message.
+  c10d::Backend& for_message();
   void call_end_actions();
   std::string call_of(uint64_t number) const;
   /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;
 
+  c10::intrusive_ptr<c10d::Backend> backend_;
   const GroupMembers members_;
   const std::string name_;
   const std::shared_ptr<PeerState> record_;
@@ -215,8 +276,7 @@ class MonitoredBackend : public ForwardingBackend {
   std::vector<std::weak_ptr<const std::function<void()>>> end_actions_;
 };
 
-/// Returns `group` as a group of the job, or the group of the job that it
-/// forwards to; null for any other group.
+/// Returns `group` as a group of the job; null for any other group.
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 

@@ -162,11 +162,24 @@ std::vector<int> all_ranks(int world_size) {
   return ranks;
 }
 
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupOptions& options,
+                                         Job& job) {
+  if (options.store()) {
+    return options.store();
+  }
+  if (!options.exchange()) {
+    return detail::open_store(job.env, job.connect_timeout);
+  }
+  TORCH_CHECK(options.worker_env(),
+              "Expected ProcessGroupOptions::worker_env with the rank and the "
+              "world size beside ProcessGroupOptions::exchange, but got none");
+  return detail::open_store_by(
+      options.exchange(), job.env, job.connect_timeout);
+}
+
 void join(const ProcessGroupOptions& options, Job& job) {
+  auto store = store_of(options, job);
   const auto mine = arrive(options, job);
-  auto store = options.store()
-                   ? options.store()
-                   : detail::open_store(job.env, job.connect_timeout);
   job.store = detail::meet(
       c10::make_intrusive<c10d::PrefixStore>(
           "ddp/" + variable(env::kRunId, "none"), std::move(store)),
@@ -214,7 +227,9 @@ void init_process_group(const ProcessGroupOptions& options) {
               "Expected no process group yet, but there is one; call "
               "ddp::destroy_process_group() before a second "
               "ddp::init_process_group()");
-  detail::install_terminate_handler();
+  if (!options.guest()) {
+    detail::install_terminate_handler();
+  }
   if (auto* progress = detail::progress_file()) {
     progress->begin();
   }
@@ -225,6 +240,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->connect_timeout =
       checked_limit(options.connect_timeout(), "connect_timeout");
   next->shares_memory = options.shared_memory();
+  next->guest = options.guest();
   detail::allow_connections(next->env.world_size);
   join(options, *next);
   {
@@ -236,8 +252,9 @@ void init_process_group(const ProcessGroupOptions& options) {
 }
 
 void destroy_process_group() {
-  if (job() == nullptr) {
-    return;
+  const bool is_forked_child = job() != nullptr && job()->process != ::getpid();
+  if (job() == nullptr || is_forked_child) {
+    return;  // a child shares its parent's connections
   }
   // Other threads may announce an error until all is closed.
   const std::string problem = leave_while_reporting(*job());
@@ -308,6 +325,7 @@ c10::intrusive_ptr<c10d::Backend> detail::new_group(
               "). Leave by ddp::destroy_process_group() and meet in another "
               "job, over a store that lives on "
               "(ddp::ProcessGroupOptions::store)");
+  const RankWaitScope waits("new_group");
   return make_group(job, {name, ranks}, backend);
 }
 

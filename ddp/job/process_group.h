@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "ddp/base/cluster/worker_env.h"
+#include "ddp/job/rendezvous.h"
 
 namespace ddp {
 
@@ -50,6 +51,27 @@ struct ProcessGroupOptions {
   /// MASTER_ADDR and MASTER_PORT, unless a scheduler gives them. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
+  /// Whether the ranks are guests in a host program (an MPI program, a JVM, a
+  /// server) that owns the process. The terminate handler and the action of
+  /// SIGPIPE then stay as they are, so the text of an uncaught exception
+  /// reaches no other rank, and a host with the default action of SIGPIPE may
+  /// end without a word if a peer dies. A guest calls `destroy_process_group`,
+  /// after which no thread of this library is left.
+  TORCH_ARG(bool, guest) = false;
+  /// The host program's way to exchange bytes, in place of MASTER_ADDR and
+  /// MASTER_PORT; called twice. `worker_env` then gives the rank and the world
+  /// size, and its other members are filled in. Null: the address of
+  /// `worker_env`, or of the environment.
+  ///
+  /// @code
+  ///   ddp::WorkerEnv env;
+  ///   env.rank = rank;
+  ///   env.world_size = size;
+  ///   ddp::init_process_group(
+  ///       ddp::ProcessGroupOptions().guest(true).worker_env(env).exchange(
+  ///           all_gather_text_of_host));
+  /// @endcode
+  TORCH_ARG(ByteExchange, exchange) = nullptr;
   /// Whether CPU ranks of one host sum gradients in shared memory, as a
   /// `SharedMemoryAllReduce` does. False, or the variable DDP_SHARED_MEMORY=0,
   /// on any rank: all ranks use Gloo.
@@ -77,9 +99,9 @@ struct ProcessGroupOptions {
 /// call no function of this header. The getters and `store` are not collective;
 /// any thread may then call them until `destroy_process_group` begins.
 ///
-/// With Gloo, SIGPIPE is ignored from then on if it had its default action, as
-/// in Python: the death of a peer becomes an exception instead of a silent end
-/// of this process.
+/// With Gloo, SIGPIPE is ignored from then on if it had its default action,
+/// unless the rank is a guest, as in Python: the death of a peer becomes an
+/// exception instead of a silent end of this process.
 ///
 /// A process may run several jobs one after another, also at the same address.
 /// Rank 0 of the next job listens on MASTER_PORT again, so release all stores
@@ -106,7 +128,7 @@ struct ProcessGroupOptions {
 ///   since then are garbage: start again from a checkpoint. An error that NCCL
 ///   finds itself (a broken connection, a collective that took longer than
 ///   `timeout`) aborts the group, and the next collective throws. For this
-///   purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is set to 2 in this process,
+///   purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is 2 while a group is made,
 ///   unless it is 0 or 3. With 3, LibTorch's own default, its watchdog ends the
 ///   process.
 /// - Mechanism: every rank keeps a TCP connection to rank 0, at a port chosen
@@ -143,7 +165,7 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// waiting for them.
 ///
 /// Models and groups may outlive this call. Collectives on them throw
-/// c10::Error.
+/// c10::Error. In a forked child of the rank this call does nothing.
 ///
 /// @throws c10::Error after leaving, if no call has reported the error before:
 ///   - this rank or another one waits for a collective that never completes: a

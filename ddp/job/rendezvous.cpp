@@ -1,8 +1,14 @@
 #include "ddp/job/rendezvous.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <fstream>
+#include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -53,6 +59,28 @@ void check_resolves(const WorkerEnv& env, milliseconds timeout) {
               problem,
               "). Set it to a name or address that every host knows; on one "
               "host 127.0.0.1");
+}
+
+/// Returns a name that differs from that of every other host, behind the name
+/// that other hosts know.
+std::string name_of_host() {
+  std::string name(HOST_NAME_MAX + 1, '\0');
+  ::gethostname(name.data(), name.size() - 1);
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return name.c_str() + (" " + boot_id);
+}
+
+std::vector<std::string> exchange_texts(const ByteExchange& exchange,
+                                        const std::string& mine,
+                                        int size) {
+  auto texts = exchange(mine.substr(0, kMostExchangedBytes - 1));
+  TORCH_CHECK(static_cast<int>(texts.size()) == size,
+              "Expected ProcessGroupOptions::exchange to return the texts of ",
+              size,
+              " ranks, but got ",
+              texts.size());
+  return texts;
 }
 
 /// Listens with a socket of our own instead of the store's. Other hosts cannot
@@ -296,6 +324,48 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   if (options.isServer) {
     options.masterListenFd = listen_for_store(env);
   } else {
+    wait_for_store(env, timeout);
+  }
+  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+}
+
+c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
+                                              WorkerEnv& env,
+                                              milliseconds timeout) {
+  const auto hosts = exchange_texts(exchange, name_of_host(), env.world_size);
+  const auto& mine = hosts.at(static_cast<size_t>(env.rank));
+  env.local_rank = static_cast<int>(
+      std::count(hosts.begin(), hosts.begin() + env.rank, mine));
+  env.local_world_size =
+      static_cast<int>(std::count(hosts.begin(), hosts.end(), mine));
+  env.host_count = static_cast<int>(
+      std::set<std::string>(hosts.begin(), hosts.end()).size());
+  env.master_addr = env.host_count == 1
+                        ? "127.0.0.1"
+                        : hosts[0].substr(0, hosts[0].find(' '));
+  env.use_agent_store = false;
+  c10d::TCPStoreOptions options;
+  options.isServer = env.rank == 0;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  std::string port;  // or rank 0's error
+  if (options.isServer) {
+    try {
+      env.master_port = 0;
+      auto listener = FileDescriptor(listen_for_store(env));
+      port = std::to_string(port_of(own_end(listener)));
+      options.masterListenFd = listener.release();
+    } catch (const std::exception& error) {
+      port = text_of(error);
+    }
+  }
+  port = exchange_texts(exchange, port, env.world_size)[0];
+  TORCH_CHECK(
+      !port.empty() && std::isdigit(static_cast<unsigned char>(port[0])), port);
+  env.master_port = std::stoi(port);
+  options.port = static_cast<std::uint16_t>(env.master_port);
+  if (!options.isServer) {
+    check_resolves(env, timeout);
     wait_for_store(env, timeout);
   }
   return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);

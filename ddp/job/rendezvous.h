@@ -1,13 +1,38 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "ddp/base/cluster/worker_env.h"
 
+namespace ddp {
+
+/// A host program's own way to exchange bytes among the ranks of a job, in the
+/// order of their ranks: gets the text of this rank, and returns those of all
+/// ranks. Collective. A text has at most `kMostExchangedBytes` - 1 bytes, none
+/// of which is 0. Example: an MPI_Allgather of arrays of this size
+/// (`ddp::mpi_exchange` in ddp/mpi_group.h).
+using ByteExchange =
+    std::function<std::vector<std::string>(const std::string& mine)>;
+inline constexpr size_t kMostExchangedBytes = 256;
+
+}  // namespace ddp
+
 namespace ddp::detail {
+
+/// Opens a store at rank 0, at a port chosen by the kernel, which the ranks
+/// learn by `exchange`. Fills `env` with all but the rank and the world size.
+/// Collective.
+/// @throws c10::Error on every rank if rank 0 cannot listen, and as
+///   `open_store`.
+c10::intrusive_ptr<c10d::Store> open_store_by(
+    const ByteExchange& exchange,
+    WorkerEnv& env,
+    std::chrono::milliseconds timeout);
 
 /// Opens the store that `env` describes: a HashStore without a launcher, else a
 /// TCPStore. Rank 0 hosts the TCPStore unless the launcher does.

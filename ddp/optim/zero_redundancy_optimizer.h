@@ -34,8 +34,8 @@ namespace ddp {
 /// `param_groups()`, as schedulers do; the next step uses them.
 ///
 /// A step sends the bytes of the parameters once, by broadcasts of the stepped
-/// parameters. Large parameters are sent from their own memory, small ones of
-/// one rank and dtype together in one message.
+/// parameters. Those of one rank and dtype travel together, in messages of
+/// about 250 MB at most.
 ///
 /// In a `Join` the optimizer is one of the joinables,
 /// `Join({*model, optimizer})`: a rank without inputs makes the plain step of
@@ -51,15 +51,13 @@ namespace ddp {
 /// between the ranks. With several ranks the constructor, `add_param_group` and
 /// `step` refuse them: step them with another optimizer.
 ///
-/// Peak of memory: `consolidate`, which `ddp::Checkpoint` calls to save, holds
-/// in host memory the whole state on one rank and, as bytes, up to three copies
+/// Peak of memory: `state_dict`, which `ddp::Checkpoint` calls to save, holds
+/// in host memory the whole state on rank 0 and, as bytes, up to three copies
 /// of one rank's part on every rank. Loading a checkpoint holds the whole state
-/// on every rank, in host memory and on the device of the parameters;
-/// `torch::load` of a file of `consolidate` into `make_whole()` needs host
-/// memory alone (except for Adagrad).
+/// in host memory on every rank.
 ///
 /// Thread contract: one thread per rank. The constructor, `step`,
-/// `add_param_group` and `consolidate` are collective, the others are not.
+/// `add_param_group` and `state_dict` are collective, the others are not.
 ///
 /// Example:
 /// @code
@@ -86,9 +84,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// Parameters and their options, by group.
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   /// Creates the optimizer over some of the parameters, always of one class and
-  /// with the same defaults. The constructor, `consolidate`, `make_whole` and
-  /// `take` call it with one group for each group of this optimizer; some may
-  /// be empty.
+  /// with the same defaults. The constructor calls it with one group for each
+  /// group of this optimizer; some may be empty.
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
 
@@ -104,12 +101,12 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ///   other ranks return.
   ZeroRedundancyOptimizer(
       std::vector<torch::Tensor> parameters,
-      Factory make,
+      const Factory& make,
       const c10::intrusive_ptr<c10d::Backend>& process_group = nullptr);
   /// As above, for groups with options of their own.
   ZeroRedundancyOptimizer(
       const Groups& groups,
-      Factory make,
+      const Factory& make,
       const c10::intrusive_ptr<c10d::Backend>& process_group = nullptr);
 
   /// Steps this rank's parameters and broadcasts them to all ranks. Collective.
@@ -129,50 +126,29 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// empty.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  /// Gathers the whole state. Collective.
-  /// @param to  the rank that gets the result.
-  /// @returns an optimizer over all parameters with the whole state and the
-  ///   options on rank `to`, null on the other ranks. It is a copy of the class
-  ///   that the factory makes, with its state on the CPU; save it, for example
-  ///   with `torch::save`.
-  /// @throws c10::Error if `to` is no rank of the group; on rank `to` if the
-  ///   optimizer's `save` does not write its state. If the optimizer's `save`
-  ///   or the factory throws, or the state was not written, the group is
-  ///   aborted as in `step`.
-  std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
-
-  /// Creates an optimizer over all parameters with the options of the present
-  /// groups and the state of a new optimizer (none, except for Adagrad). To
-  /// load a saved state, `torch::load` into it and pass it to `take`.
-  std::unique_ptr<torch::optim::Optimizer> make_whole() const;
-
-  /// Copies the options and this rank's part of the state from an optimizer
-  /// over all parameters, which any number of ranks may have saved. Pass the
-  /// same optimizer on every rank. Not collective.
-  /// @throws c10::Error if it has another number of groups or of parameters in
-  ///   a group, or options of another class (a fused optimizer has those of the
-  ///   plain one). Shapes are not compared.
-  void take(const torch::optim::Optimizer& whole);
-
-  /// Returns the whole state on rank 0, as the plain optimizer's, and None on
-  /// the other ranks; see `consolidate`. Collective.
+  /// Gathers the whole state. Collective. Returns it on rank 0, as that of the
+  /// plain optimizer over all parameters, with tensors on the CPU, and None on
+  /// the other ranks.
+  /// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam,
+  /// AdamW,
+  ///   RMSprop and Adagrad.
   c10::IValue state_dict() const override;
-  /// @throws c10::Error if the plain optimizer cannot load the state.
+  /// @throws c10::Error if the state is not one of the plain optimizer with the
+  ///   same groups, or does not fit a parameter of this rank.
   void check_state_dict(const c10::IValue& state) const override;
   /// Continues from a whole state, which any number of ranks may have saved.
+  /// Pass the same state on every rank.
   void load_state_dict(const c10::IValue& state) override;
 
   /// Returns the optimizer of this rank's parameters. Its `state()` is the
-  /// state that this rank keeps; the `state()` of this object is empty. The
-  /// reference is valid until `take`, which `Checkpoint::load` calls.
+  /// state that this rank keeps; the `state()` of this object is empty.
   const torch::optim::Optimizer& local() const { return *local_; }
 
   /// Returns the rank that steps each parameter, by group and by parameter.
   const std::vector<std::vector<int>>& owners() const { return owners_; }
 
   /// Unsupported, since only a part of the state would be saved or loaded.
-  /// @throws c10::Error always: save the result of `consolidate`, load by
-  ///   `take`.
+  /// @throws c10::Error always: use `Checkpoint`.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// Throws, as `save`.
   void load(torch::serialize::InputArchive& archive) override;
@@ -189,18 +165,13 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   void end_join(int /*source*/) override {}
 
  private:
-  template <class Function>
-  auto abort_on_error(const Function& function) const;
   void step_with_peers();
-  std::unique_ptr<torch::optim::Optimizer> gather_state(int to) const;
-  std::unique_ptr<torch::optim::Optimizer> make_again(
-      const Groups& groups) const;
+  c10::IValue part_of(const c10::IValue& whole) const;
   int rank() const;
   int size() const;
   void assign_parameters(const Groups& groups);
   void check_groups() const;
 
-  Factory make_;
   c10::intrusive_ptr<c10d::Backend> group_;  // null in a world of one
   std::vector<std::vector<int>> owners_;     // by group and parameter
   std::vector<int64_t> elements_;            // number assigned to each rank

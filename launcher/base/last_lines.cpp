@@ -70,8 +70,12 @@ std::vector<std::string> last_lines_of_file(const std::string& path) {
   const std::string_view whole =
       std::string_view(text).substr(newline == text.npos ? 0 : newline + 1);
   LastLines last;
-  LineSplitter splitter(LineSplitter::Returns::in_text);
-  const auto add = [&last](std::string_view line, LineEnd) { last.add(line); };
+  LineSplitter splitter;
+  const auto add = [&last](std::string_view line, LineEnd end) {
+    if (end != LineEnd::carriage_return) {
+      last.add(line);
+    }
+  };
   splitter.feed(whole, add);
   splitter.finish(add);
   return last.get();

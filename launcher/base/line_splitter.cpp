@@ -2,12 +2,10 @@
 
 namespace launcher {
 
-LineSplitter::LineSplitter(Returns returns, size_t longest)
-    : ends_(returns == Returns::end_lines ? "\r\n" : "\n"), longest_(longest) {}
-
 void LineSplitter::end_line(std::string_view rest,
                             LineEnd end,
                             const Consumer& consume) {
+  is_in_progress_bar_ = false;
   if (partial_.empty()) {
     consume(rest, end);
     return;
@@ -35,10 +33,11 @@ void LineSplitter::feed(std::string_view bytes, const Consumer& consume) {
                  is_newline ? LineEnd::newline : LineEnd::carriage_return,
                  consume);
       }
+      is_in_progress_bar_ = !is_newline;
       bytes.remove_prefix(is_newline ? 1 : 0);
       continue;
     }
-    const size_t end = bytes.find_first_of(ends_);
+    const size_t end = bytes.find_first_of("\r\n");
     if (end == std::string_view::npos) {
       keep(bytes, consume);
       return;

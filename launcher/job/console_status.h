@@ -7,22 +7,20 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/log.h"
-#include "launcher/workers/output/log_writer.h"
 
 namespace launcher {
 
 /// Writes ddprun's messages to its stderr, in order with the workers' lines.
-/// Flushes every message immediately, because the next round of the event loop
-/// may be far away. Reports also go to files.
+/// Reports also go to files.
 class ConsoleStatus : public Status {
  public:
   struct Context {
     EventLoop& loop;
     Consoles& consoles;
-    const LogWriter& logs;
+    OutputThread& logs;
     Log& log;
-    const DroppedOutput& losses;  ///< lost output, reported before the end
-    ReportFiles& files;           ///< receive the reports, too
+    DroppedOutput& losses;  ///< lost output, reported before the end
+    ReportFiles& files;     ///< receive the reports, too
     std::function<void()> on_drained;
   };
 
@@ -36,6 +34,12 @@ class ConsoleStatus : public Status {
   void write_report(const Report& report) override;
   void write_state(const JobState& state) override;
   void drain() override;
+
+  /// Ends the wait for the output. Says how many bytes are left out, if stderr
+  /// has a reader.
+  ///
+  /// @returns whether no byte is left out
+  bool abandon_rest();
 
  private:
   bool check_drained();

@@ -1,5 +1,7 @@
 #include "launcher/job/launch.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <random>
 
@@ -47,16 +49,18 @@ struct JobResources {
       : signals(signals_for(job)), directory(job), job_directory(job) {}
 };
 
-}  // namespace
+struct Outcome {
+  int exit_code;
+  bool is_written;  // all output
+};
 
-int launch(const Job& job) {
+Outcome run(const Job& job) {
   JobResources resources(job);
   EventLoop loop;
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Consoles consoles(loop, losses, logs);
+  OutputThread logs(loop, losses);
+  Consoles consoles(loop, losses);
   Log log(consoles.err(), job.environment);
-  losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
   const auto answer = [&post](const RendezvousAnswer& known) {
@@ -85,7 +89,9 @@ int launch(const Job& job) {
                      .host = job.host_name,
                      .program = job.program.argv,
                      .max_restarts = job.options.max_restarts},
-                    [&log](const std::string& line) { log.warn(line); });
+                    loop,
+                    losses);
+  losses.tell_by([&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
@@ -100,7 +106,7 @@ int launch(const Job& job) {
   for (const std::string& warning : job.warnings) {
     status.warn(warning);
   }
-  const RunDirectory& directory = resources.directory;
+  RunDirectory& directory = resources.directory;
   if (directory.is_kept() && job.options.log_dir.empty()) {
     status.warn("logs are in " + directory.path());
   }
@@ -119,9 +125,22 @@ int launch(const Job& job) {
   while (!rendezvous->is_over()) {
     loop.run_once();
   }
-  // A second stop signal ends ddprun before all output is written.
-  const bool has_lost = !losses.empty() || !logs.is_drained();
-  return code == 0 && has_lost ? kExitFailure : code;
+  const bool is_written = status.abandon_rest();
+  if (!is_written) {
+    directory.leave();
+  }
+  const bool has_lost = !losses.empty();
+  return {code == 0 && has_lost ? kExitFailure : code, is_written};
+}
+
+}  // namespace
+
+int launch(const Job& job) {
+  const Outcome outcome = run(job);
+  if (!outcome.is_written) {
+    ::_exit(outcome.exit_code);  // a thread may be blocked in a write
+  }
+  return outcome.exit_code;
 }
 
 std::string dry_run(const Job& job) {

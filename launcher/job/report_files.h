@@ -1,30 +1,32 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/job/report/report.h"
 #include "launcher/job/report/report_json.h"
+#include "launcher/workers/output/output_thread.h"
 
 namespace launcher {
 
-/// Writes a job's state and its reports to files.
+/// Writes a job's state and its reports to files, on a thread of their own.
 class ReportFiles {
  public:
   struct Places {
     std::string error;  ///< ddprun's own error file; empty: none
     std::string json;   ///< --report-json; empty: none
   };
-  using Teller = std::function<void(const std::string& line)>;
 
   /// Writes the JSON of a running job, so that an unwritable path is detected
-  /// before the training runs.
+  /// before the training runs. Waits for a short time only.
   ///
-  /// @param warn receives a line about each later write error
+  /// @param losses records later write errors; must outlive this object
   /// @throws LaunchError if the JSON cannot be written
-  ReportFiles(Places places, JobFacts facts, Teller warn);
+  ReportFiles(Places places,
+              JobFacts facts,
+              EventLoop& loop,
+              DroppedOutput& losses);
 
   /// Replaces the state of the job in the JSON, until finish().
   void update(JobState state);
@@ -37,15 +39,17 @@ class ReportFiles {
   /// contents of the error file.
   void finish();
 
+  OutputThread& thread() { return thread_; }
+
  private:
-  int write_json(std::optional<int> exit_code);
+  void write_json(std::optional<int> exit_code);
 
   Places places_;
   JobFacts facts_;
-  Teller warn_;
+  OutputThread thread_;
   JobState state_;
   std::vector<std::string> attempts_;
-  std::string written_;  // the JSON in the file
+  std::string written_;  // the last JSON
   bool has_finished_ = false;
   Report last_;
 };

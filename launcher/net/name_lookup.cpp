@@ -80,10 +80,8 @@ void NameLookup::start() {
   });
   std::future<Resolved> query = task.get_future();
   try {
-    std::thread([task = std::move(task)]() mutable {
-      ddp::detail::block_signals();
-      task();
-    }).detach();
+    const ddp::detail::BlockedSignals blocked;
+    std::thread(std::move(task)).detach();
   } catch (const std::system_error& error) {
     throw LaunchError(kExitFailure,
                       std::string("cannot start a thread (") + error.what() +

@@ -15,7 +15,6 @@
 #include "launcher/base/exit_status.h"
 #include "launcher/machine/execution.h"
 #include "launcher/machine/process_state.h"
-#include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/progress/stacks.h"
 
@@ -396,14 +395,19 @@ WorkersResult ProcessRunner::finish() {
     output_->finish();
   }
   filtered_.finish();
+  std::vector<const Worker*> ended;
   for (const Worker& worker : workers_) {
-    const auto exit = exit_of(worker);
-    if (exit == exits_.end()) {
+    if (exit_of(worker) == exits_.end()) {
       result.survivors.push_back(survivor_of(worker));
-      continue;
+    } else {
+      ended.push_back(&worker);
     }
-    exit->last_lines = last_error_lines(worker);
-    exit->error = read_error_file(worker.spec.error_file);
+  }
+  std::vector<LastWords> words = last_words(ended);
+  for (size_t index = 0; index < ended.size(); ++index) {
+    const auto exit = exit_of(*ended[index]);
+    exit->last_lines = std::move(words[index].lines);
+    exit->error = std::move(words[index].error);
   }
   result.exits = std::move(exits_);
   if (memory_) {

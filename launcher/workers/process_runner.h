@@ -21,7 +21,7 @@ class ProcessRunner : public WorkerRunner {
   struct Context {
     EventLoop& loop;
     Consoles& consoles;
-    LogWriter& logs;
+    OutputThread& logs;
     const JobCgroup& cgroup;
     const Environment& environment;  ///< variables that workers inherit
     const CallerSettings& settings;  ///< caller's settings, restored in workers

@@ -5,14 +5,17 @@
 
 #include <csignal>
 
+#include "ddp/base/background_task.h"
 #include "launcher/base/error.h"
 #include "launcher/machine/pseudo_terminal.h"
+#include "launcher/workers/error_file.h"
 #include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {
 
 constexpr const char* kErrorLog = "stderr.log";
+constexpr std::chrono::seconds kTimeToRead{5};
 
 /// Returns the terminal size at which a line plus its prefix just fits into
 /// ddprun's own terminal.
@@ -145,13 +148,40 @@ void signal_worker(const Worker& worker, int number) {
   worker.process.signal_group(number);
 }
 
-std::vector<std::string> last_error_lines(const Worker& worker) {
-  if (worker.errors != nullptr) {
-    return worker.errors->last_lines();
+std::vector<LastWords> last_words(const std::vector<const Worker*>& workers) {
+  struct Files {
+    std::string log;
+    std::string error;
+  };
+  std::vector<Files> files;
+  for (const Worker* worker : workers) {
+    const bool has_log = worker->errors == nullptr && worker->spec.to_file.err;
+    files.push_back({has_log ? worker->spec.directory + "/" + kErrorLog : "",
+                     worker->spec.error_file});
   }
-  return worker.spec.to_file.err
-             ? last_lines_of_file(worker.spec.directory + "/" + kErrorLog)
-             : std::vector<std::string>();
+  const auto found = std::make_shared<std::vector<LastWords>>();
+  const auto read = [found, files] {
+    for (const Files& file : files) {
+      found->push_back(
+          {last_lines_of_file(file.log), read_error_file(file.error)});
+    }
+  };
+  ddp::detail::BackgroundTask reading;
+  try {
+    reading.start(read);
+  } catch (const std::system_error&) {  // no thread can be made
+    read();
+  }
+  std::vector<LastWords> words(workers.size());
+  if (reading.finish(kTimeToRead)) {
+    words = std::move(*found);
+  }
+  for (size_t index = 0; index < workers.size(); ++index) {
+    if (workers[index]->errors != nullptr) {
+      words[index].lines = workers[index]->errors->last_lines();
+    }
+  }
+  return words;
 }
 
 }  // namespace launcher

@@ -31,7 +31,7 @@ struct WorkerContext {
   const InheritedVariables& inherited;
   const CallerSettings& settings;  ///< caller's settings, restored in workers
   Consoles& consoles;
-  LogWriter& logs;
+  OutputThread& logs;
   WorkerOutput& output;
   FilteredLogs& filtered;
   int null_fd;     ///< /dev/null, open for reading
@@ -72,8 +72,15 @@ Worker start_worker(PreparedWorker& worker, const WorkerContext& context);
 /// the worker's pseudo-terminals, if any, to fit ddprun's own terminal.
 void signal_worker(const Worker& worker, int number);
 
-/// Returns the last lines of the worker's stderr, as far as ddprun has read
-/// them or they are in the log file.
-std::vector<std::string> last_error_lines(const Worker& worker);
+/// What a worker has left for the report.
+struct LastWords {
+  std::vector<std::string> lines;  ///< last lines of its stderr
+  std::string error;               ///< its error file
+};
+
+/// Returns the last words of workers, as far as ddprun has read them or they
+/// are in files. Waits for the files for a few seconds only: their file server
+/// may not answer.
+std::vector<LastWords> last_words(const std::vector<const Worker*>& workers);
 
 }  // namespace launcher

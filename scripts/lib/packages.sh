@@ -62,16 +62,18 @@ install_nft() {
 }
 
 # Installs Slurm, Open MPI and MPICH, under which ddprun_schedulers_test starts
-# jobs, without starting their services: Debian's policy-rc.d forbids the start.
+# jobs, and the compilers of both MPI libraries, without starting their services: Debian's policy-rc.d forbids the start.
 install_schedulers() {
   { command -v slurmctld && command -v slurmd && command -v srun &&
-    command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null && return
+    command -v mpirun.openmpi && command -v mpirun.mpich &&
+    command -v mpicxx.openmpi && command -v mpicxx.mpich; } >/dev/null && return
   local policy=/usr/sbin/policy-rc.d own="" status=0
   if [ ! -e "$policy" ]; then
     own=yes
     printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy"
   fi
-  install_packages slurmctld slurmd slurm-client openmpi-bin mpich || status=$?
+  install_packages slurmctld slurmd slurm-client openmpi-bin mpich \
+    libopenmpi-dev libmpich-dev || status=$?
   [ -z "$own" ] || as_root rm -f "$policy"
   return "$status"
 }

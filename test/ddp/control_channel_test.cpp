@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <filesystem>
@@ -85,14 +86,28 @@ void wait_until(const Condition& condition) {
   }
 }
 
+struct Address {
+  std::string host;
+  int port = 0;
+  std::string secret;
+};
+
+Address address_of(c10d::Store& store) {
+  std::istringstream text(store.get_to_str("channel"));
+  Address address;
+  text >> address.host >> address.port >> address.secret;
+  return address;
+}
+
 /// The ranks of a job, in one process.
 struct World {
   explicit World(int size) {
     for (int rank = 0; rank < size; ++rank) {
       ranks.push_back(std::make_unique<Rank>(store, rank, size));
     }
-    wait_until([&] {  // rank 0 knows all of them
-      return ranks[0]->channel->traffic().messages >= size - 1;
+    const auto address = address_of(store);
+    wait_until([&] {  // rank 0 knows all of them and listens no longer
+      return !detail::connect_to(address.host, address.port, kPatience);
     });
   }
   Rank& operator[](int rank) { return *ranks.at(static_cast<size_t>(rank)); }
@@ -118,19 +133,6 @@ struct World {
   c10d::HashStore store;
   std::vector<std::unique_ptr<Rank>> ranks;
 };
-
-struct Address {
-  std::string host;
-  int port = 0;
-  std::string secret;
-};
-
-Address address_of(c10d::Store& store) {
-  std::istringstream text(store.get_to_str("channel"));
-  Address address;
-  text >> address.host >> address.port >> address.secret;
-  return address;
-}
 
 detail::FileDescriptor connect(const Address& address) {
   auto socket = detail::connect_to(address.host, address.port, kPatience);
@@ -205,6 +207,24 @@ TEST_CASE("a rank that connects late hears what was reported", "[channel]") {
   }
   Rank rank_2(store, 2, 3);
   const auto heard = rank_2.state->first_departure({who}, kPatience);
+  REQUIRE(heard);
+  CHECK(heard->text == "no luck");
+}
+
+TEST_CASE("rank 0 fails while ranks are connecting", "[channel]") {
+  c10d::HashStore store;
+  Rank rank_0(store, 0, 2);
+  std::promise<void> begins;
+  std::thread fails([&] {
+    begins.set_value();
+    rank_0.channel->report_failure("no luck");
+    rank_0.channel->stop();  // as the process ends
+  });
+  begins.get_future().wait();
+  Rank rank_1(store, 1, 2);
+  fails.join();
+  rank_0.channel.reset();
+  const auto heard = rank_1.state->first_departure({0}, kPatience);
   REQUIRE(heard);
   CHECK(heard->text == "no luck");
 }
@@ -289,9 +309,9 @@ TEST_CASE("a wait that is short is not reported", "[channel]") {
   auto report = waits_in("a", "reduce_tensor", {{"a", 1, 0}, {"b", 0, 0}});
   report.waits_long = false;
   world[0].does(report);
-  const auto before = world[0].channel->traffic().messages;
   world[1].does(waits_in("b", "barrier", {{"a", 0, 0}, {"b", 1, 0}}));
-  wait_until([&] { return world[0].channel->traffic().messages > before; });
+  world[1].channel->request_stop();  // wakes its thread, which sends the report
+  wait_until([&] { return world[0].state->stop_vote().says(); });
   CHECK(world[0].dead_error() == "");
 }
 
@@ -453,9 +473,21 @@ TEST_CASE("a peer that does not read loses nothing", "[channel]") {
   }
 }
 
+/// Messages and bytes, in both directions.
+struct Traffic {
+  int64_t messages = 0;
+  int64_t bytes = 0;
+
+  void add(const std::string& text) {
+    messages += std::count(text.begin(), text.end(), '\n');
+    bytes += static_cast<int64_t>(text.size());
+  }
+};
+
 /// Plays the ranks from 1 on of a world: they connect, leave, and close.
 /// Returns the traffic of rank 0.
-ControlChannel::Traffic play(int size) {
+Traffic play(int size) {
+  Traffic traffic;
   c10d::HashStore store;
   Rank rank_0(store, 0, size);
   const auto address = address_of(store);
@@ -465,14 +497,16 @@ ControlChannel::Traffic play(int size) {
   report.groups = {{"world", 100, -1}};
   const auto leaves = message({"report", detail::to_text(report)});
   for (int rank = 1; rank < size; ++rank) {
+    const auto hello = message({"hello", std::to_string(rank), address.secret});
     ranks.push_back(connect(address));
-    send(ranks.back(),
-         message({"hello", std::to_string(rank), address.secret}));
+    send(ranks.back(), hello);
+    traffic.add(hello);
   }
   report.leaves = false;
   rank_0.does(report);
   for (const auto& rank : ranks) {
     send(rank, leaves);
+    traffic.add(leaves);
   }
   CHECK(rank_0.channel->leave(kPatience) == End::all_are_here);
   const std::string all_here = message({"all here"});
@@ -487,10 +521,11 @@ ControlChannel::Traffic play(int size) {
       heard.append(piece, static_cast<size_t>(count));
     }
     send(rank, message({"closed"}));
+    traffic.add(heard + message({"closed"}));
     rank.reset();
   }
   CHECK(rank_0.state->departures() == 0);
-  return rank_0.channel->traffic();
+  return traffic;
 }
 
 TEST_CASE("meeting and leaving cost a constant per rank", "[channel]") {

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -32,7 +33,6 @@
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/current_job.h"
-#include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
@@ -418,16 +418,12 @@ struct ThrowingSGD : torch::optim::SGD {
   at::Tensor step(LossClosure /*closure*/ = nullptr) override {
     TORCH_CHECK(false, "no luck");
   }
-  void save(torch::serialize::OutputArchive& /*archive*/) const override {
-    TORCH_CHECK(false, "no luck");
-  }
 };
 
 TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
           "[departures]") {
   constexpr int kSize = 2;
   const int who = GENERATE(0, 1);
-  const std::string call = GENERATE("step", "consolidate");
   ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
     init_process_group(long_timeouts());
@@ -446,15 +442,14 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
           return std::make_unique<torch::optim::SGD>(groups, options);
         });
     try {
-      call == "consolidate" ? static_cast<void>(optimizer.consolidate())
-                            : static_cast<void>(optimizer.step());
+      optimizer.step();
       destroy_process_group();  // a GPU's step does not wait for peers
     } catch (const c10::Error&) {
       rank == who ? bell.wait_for(kSize - 1) : bell.ring();
       throw;
     }
   });
-  INFO(call << " on rank " << who);
+  INFO("on rank " << who);
   CHECK_THAT(ends[who].error, Contains("no luck"));
   CHECK_THAT(
       ends[1 - who].error,
@@ -618,6 +613,35 @@ TEST_CASE("ranks use two groups in two orders", "[departures]") {
   });
   for (const auto& end : ends) {
     CHECK_THAT(end.error, Contains("ranks 0-1 wait in reduce_tensor: "));
+  }
+}
+
+TEST_CASE("one rank makes a group that the others do not make",
+          "[departures]") {
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(long_timeouts());
+    if (rank == 1) {
+      new_group({0, 1});
+    } else {
+      reduce_tensor(at::ones({64}));
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("ranks 0, 2 wait in reduce_tensor, "
+                        "rank 1 in new_group over ranks 0-1: "));
+  }
+}
+
+TEST_CASE("ranks make a group of different members", "[departures]") {
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(long_timeouts());
+    new_group(rank == 1 ? std::vector{0, 1} : std::vector{0, 1, 2});
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("ranks 0, 2 wait in new_group over ranks 0-2, "
+                        "rank 1 in new_group over ranks 0-1: "));
   }
 }
 
@@ -830,36 +854,19 @@ TEST_CASE("ranks hear of an exception before its rank flushes stdout",
   CHECK(ends[1].signal == SIGABRT);
 }
 
-/// Rings `bell` once after it has started the next all-gather or broadcast,
-/// whose result the host reads.
-class RingingBackend : public detail::ForwardingBackend {
- public:
-  RingingBackend(const c10::intrusive_ptr<c10d::Backend>& group,
-                 ProcessSemaphore& bell)
-      : ForwardingBackend(group), bell_(bell) {}
-
-  Work allgather(TensorLists& outputs,
-                 Tensors& inputs,
-                 const c10d::AllgatherOptions& options) override {
-    return ring(ForwardingBackend::allgather(outputs, inputs, options));
-  }
-  Work broadcast(Tensors& tensors,
-                 const c10d::BroadcastOptions& options) override {
-    return ring(ForwardingBackend::broadcast(tensors, options));
-  }
-
-  bool rings = false;
-
- private:
-  Work ring(Work work) {
-    if (std::exchange(rings, false)) {
-      bell_.ring();
-    }
-    return work;
-  }
-
-  ProcessSemaphore& bell_;
-};
+/// Rings `bell` once this rank has started its next collective.
+std::future<void> ring_at_next_start(ProcessSemaphore& bell) {
+  const auto group =
+      c10::dynamic_intrusive_pointer_cast<detail::MonitoredBackend>(
+          process_group());
+  return std::async(std::launch::async,
+                    [group, &bell, before = group->started()] {
+                      while (group->started() == before) {
+                        std::this_thread::yield();
+                      }
+                      bell.ring();
+                    });
+}
 
 // On a GPU the received data is garbage in this case.
 TEST_CASE("a rank leaves while others read what they have received",
@@ -869,16 +876,14 @@ TEST_CASE("a rank leaves while others read what they have received",
   ProcessSemaphore has_begun;
   const auto ends = run_rank_processes(3, [&](int rank) {
     init_process_group(long_timeouts());
-    const auto group =
-        c10::make_intrusive<RingingBackend>(process_group(), has_begun);
-    Model model(group);
+    Model model(process_group());
     if (rank == 1) {
       has_begun.wait_for(2);
-    } else if (group->rings = true; reads_plan) {
+    } else if (const auto rings = ring_at_next_start(has_begun); reads_plan) {
       model.step();
       model.value();
     } else {
-      all_gather_text("from rank " + std::to_string(rank), group);
+      all_gather_text("from rank " + std::to_string(rank));
     }
     destroy_process_group();
   });

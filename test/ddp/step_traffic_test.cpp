@@ -187,7 +187,7 @@ TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
       expect(rank.counted->take(), bytes, "a step");
     }
     rank.counted->take();
-    optimizer.consolidate();
+    optimizer.state_dict();
     // The owner's first and second moments and their counts, as serialized
     // text.
     TORCH_CHECK(rank.counted->take().broadcast >= 2 * kParameters * kFloat);

@@ -118,6 +118,40 @@ TEST_CASE("two groups in two orders", "[waits]") {
   }
 }
 
+TEST_CASE("a group is made by one rank, and another waits", "[waits]") {
+  const auto maker =
+      waits(wait_in("a", 0, "new_group", "0-1", "new_group"), {{"world", 2}});
+  const auto barrier = wait_in("world", 3, "barrier", "0-1");
+  SECTION("for the maker") {
+    const auto other = waits(barrier, {{"world", 3}});
+    const auto dead = find_dead_waits({{0, maker}, {1, other}});
+    REQUIRE(dead);
+    CHECK(dead->groups == std::vector<std::string>{"a", "world"});
+    CHECK_THAT(dead->error,
+               Contains("rank 0 waits in new_group, rank 1 in barrier: "));
+  }
+  SECTION("and has made the group") {
+    const auto other = waits(barrier, {{"world", 3}, {"a", 0}});
+    CHECK_FALSE(find_dead_waits({{0, maker}, {1, other}}));
+  }
+  SECTION("for nothing") {
+    CHECK_FALSE(find_dead_waits({{0, maker}, {1, computes({{"world", 3}})}}));
+  }
+  SECTION("for a group of other members") {
+    const auto other =
+        waits(wait_in("a", 0, "new_group", "0-2", "another"), {{"world", 2}});
+    const auto dead = find_dead_waits({{0, maker}, {1, other}});
+    REQUIRE(dead);
+    CHECK(dead->groups == std::vector<std::string>{"a"});
+  }
+  SECTION("for all ranks to leave") {
+    const auto dead =
+        find_dead_waits({{0, maker}, {1, leaves({{"world", 3}})}});
+    REQUIRE(dead);
+    CHECK_THAT(dead->error, Contains("destroy_process_group"));
+  }
+}
+
 TEST_CASE("a circle of four ranks, and one that is missing", "[waits]") {
   const auto wait_for = [](int rank) {
     const int next = (rank + 1) % 4;

@@ -2,14 +2,14 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/job/detail/forwarding_backend.h"
 #include "test/support/done_work.h"
+#include "test/support/forwarding_backend.h"
 
 namespace dp::test {
 
 /// Forwards to another backend, except for all-reduces, which add in rank
 /// order, independent of an element's place in its bucket.
-class RankOrderBackend : public ddp::detail::ForwardingBackend {
+class RankOrderBackend : public ddp::test::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 

@@ -64,6 +64,7 @@ struct LossFunction {
 
 extern const Action train, evaluate, read, show_progress;
 extern const LossFunction loss, loss_of;
+std::vector<std::string> all_gather_text_of_host(const std::string& mine);
 bool goes_on();  // replaces "for (...)"
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     std::vector<torch::Tensor> parameters);

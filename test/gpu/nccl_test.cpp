@@ -16,7 +16,6 @@
 
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
@@ -24,6 +23,7 @@
 #include "test/support/catch.h"
 #include "test/support/done_work.h"
 #include "test/support/fake_backend.h"
+#include "test/support/forwarding_backend.h"
 
 namespace {
 /// Replaces LibTorch's version of NCCL if it is not 0.
@@ -84,7 +84,7 @@ TEST_CASE("a wait for what was queued before an abort is an error", "[gpu]") {
 
 // NCCL's backend ignores the device of the options.
 TEST_CASE("a barrier uses the GPU of its rank", "[gpu]") {
-  struct Asked : detail::ForwardingBackend {
+  struct Asked : test::ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
     Work barrier(const c10d::BarrierOptions& options) override {
       ids = options.device_ids;

@@ -20,7 +20,6 @@
 #include "launcher/workers/output/console.h"
 #include "launcher/workers/output/dropped_output.h"
 #include "launcher/workers/output/filtered_log.h"
-#include "launcher/workers/output/log_file.h"
 #include "launcher/workers/output/worker_output.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -34,14 +33,12 @@ namespace {
 using Lines = std::vector<std::pair<std::string, LineEnd>>;
 
 /// Returns the lines that a LineSplitter makes of pieces of text.
-Lines split(const std::vector<std::string>& pieces,
-            LineSplitter::Returns returns = LineSplitter::Returns::in_text,
-            size_t longest = 1000) {
+Lines split(const std::vector<std::string>& pieces, size_t longest = 1000) {
   Lines lines;
   const auto take = [&lines](std::string_view line, LineEnd end) {
     lines.emplace_back(line, end);
   };
-  LineSplitter splitter(returns, longest);
+  LineSplitter splitter(longest);
   for (const auto& piece : pieces) {
     splitter.feed(piece, take);
   }
@@ -52,7 +49,6 @@ Lines split(const std::vector<std::string>& pieces,
 constexpr auto kNewline = LineEnd::newline;
 constexpr auto kReturn = LineEnd::carriage_return;
 constexpr auto kCut = LineEnd::cut;
-constexpr auto kEndLines = LineSplitter::Returns::end_lines;
 
 std::string read_all(const Fd& fd) {
   std::string text;
@@ -61,6 +57,25 @@ std::string read_all(const Fd& fd) {
     text.append(buffer, static_cast<size_t>(size));
   }
   return text;
+}
+
+void await_drained(EventLoop& loop, const OutputThread& thread) {
+  while (!thread.is_drained()) {
+    loop.run_once();
+  }
+}
+
+/// Returns what the thread still writes into a pipe.
+std::string read_rest(EventLoop& loop,
+                      const OutputThread& thread,
+                      const Fd& reader) {
+  REQUIRE(::fcntl(reader.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::string text;
+  const auto watch =
+      loop.watch(reader.get(), EPOLLIN, [&] { text += read_all(reader); });
+  await_drained(loop, thread);
+  loop.unwatch(watch);
+  return text + read_all(reader);
 }
 
 }  // namespace
@@ -78,20 +93,19 @@ TEST_CASE("an unfinished last line is not lost") {
 }
 
 TEST_CASE("a line without end is cut at the bound") {
-  CHECK(split({"abcdefgh", "ij\n"}, LineSplitter::Returns::in_text, 4) ==
+  CHECK(split({"abcdefgh", "ij\n"}, 4) ==
         Lines{{"abcd", kCut}, {"efghij", kNewline}});
   const std::string exact(4, 'x');
-  CHECK(split({exact, "\n"}, LineSplitter::Returns::in_text, 4) ==
-        Lines{{exact, kNewline}});
+  CHECK(split({exact, "\n"}, 4) == Lines{{exact, kNewline}});
 }
 
-TEST_CASE("carriage returns are text, unless a terminal asks for more") {
-  CHECK(split({"1%\r2%\r\n"}) == Lines{{"1%\r2%\r", kNewline}});
-  CHECK(split({"\r1%\r2%\rdone\n"}, kEndLines) ==
+TEST_CASE("a carriage return ends a step, unless a newline follows") {
+  CHECK(split({"1%\r2%\r\n"}) == Lines{{"1%", kReturn}, {"2%", kNewline}});
+  CHECK(split({"\r1%\r2%\rdone\n"}) ==
         Lines{{"1%", kReturn}, {"2%", kReturn}, {"done", kNewline}});
-  CHECK(split({"a\r\nb\r", "\nc\r", "d"}, kEndLines) ==
+  CHECK(split({"a\r\nb\r", "\nc\r", "d"}) ==
         Lines{{"a", kNewline}, {"b", kNewline}, {"c", kReturn}, {"d", kCut}});
-  CHECK(split({"a\r"}, kEndLines) == Lines{{"a", kCut}});
+  CHECK(split({"a\r"}) == Lines{{"a", kCut}});
 }
 
 TEST_CASE("random bytes in random pieces: nothing is lost or added") {
@@ -121,23 +135,16 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(pipe.write.get(), loop, losses, logs);
+  Console console(pipe.write.get(), loop, losses);
   std::string expected;
-  for (int line = 0; !console.is_congested(); ++line) {
+  for (int line = 0; !console.thread().is_congested(); ++line) {
     const std::string text = "line " + std::to_string(line);
-    console.write_line("[3] ", text, kNewline);
+    console.write_line({"[3] ", text});
+    console.flush();
     expected += "[3] " + text + "\n";
-    console.flush();  // does not block on the full pipe
   }
-  CHECK(!console.is_drained());
-  CHECK(::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text = read_all(pipe.read);
-  while (!console.is_drained()) {
-    loop.run_once();
-    text += read_all(pipe.read);
-  }
-  CHECK(text == expected);
+  CHECK(!console.thread().is_drained());
+  CHECK(read_rest(loop, console.thread(), pipe.read) == expected);
   // The flags of the caller's own descriptor are unchanged.
   CHECK((::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
@@ -148,31 +155,30 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(pipe.write.get(), loop, losses, logs);
+  Console console(pipe.write.get(), loop, losses);
   pipe.read.reset();
-  console.write_line("", "text", kNewline);
+  console.write_line({"", "text"});
   console.flush();
-  CHECK(console.is_drained());
+  await_drained(loop, console.thread());
   CHECK(losses.empty());
   ::signal(SIGPIPE, SIG_DFL);
 }
 
 TEST_CASE("what a full device does not take is noted, the first time told") {
   EventLoop loop;
+  test::bound(loop);
   DroppedOutput losses;
   Lines told;
   losses.tell_by(
       [&](const std::string& line) { told.emplace_back(line, kNewline); });
   const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   REQUIRE(full);
-  LogWriter logs(loop, losses);
-  Console console(full.get(), loop, losses, logs);
+  Console console(full.get(), loop, losses);
   CHECK(losses.summary().empty());
   for (int line = 0; line < 3; ++line) {
-    console.write_line("[0] ", "text", kNewline);
+    console.write_line({"[0] ", "text"});
     console.flush();
-    CHECK(console.is_drained());
+    await_drained(loop, console.thread());
   }
   REQUIRE(told.size() == 1);
   CHECK_THAT(told[0].first,
@@ -213,21 +219,6 @@ Fd open_file(const std::string& path) {
 
 namespace {
 
-void await_drained(EventLoop& loop, const LogWriter& logs) {
-  while (!logs.is_drained()) {
-    loop.run_once();
-  }
-}
-
-/// Sends a signal to the child processes of this process.
-void signal_helpers(int number) {
-  const auto self = std::to_string(::getpid());
-  std::ifstream children("/proc/self/task/" + self + "/children");
-  for (pid_t child = 0; children >> child;) {
-    ::kill(child, number);
-  }
-}
-
 /// Returns whether another descriptor may write to the file.
 bool is_open_for_writing(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -242,16 +233,15 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const FileSizeLimit limit(10);
   const Fd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  Console console(file.get(), loop, losses, logs);
+  Console console(file.get(), loop, losses);
   const auto write = [&](const std::string& line) {
-    console.write_line("", line, kNewline);
+    console.write_line({"", line});
     console.flush();
-    await_drained(loop, logs);
-    CHECK(console.is_drained());
+    await_drained(loop, console.thread());
   };
   write("first");
   write("second");
@@ -270,49 +260,19 @@ TEST_CASE("a console that is a file gets long output as it is") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const Fd file = open_file(path);
-  Console console(file.get(), loop, losses, logs);
+  Console console(file.get(), loop, losses);
   std::string expected;
   for (int line = 0; line < 200; ++line) {
     const std::string text(1000, static_cast<char>('a' + line % 26));
-    console.write_line("[0] ", text, kNewline);
+    console.write_line({"[0] ", text});
+    console.flush();
     expected += "[0] " + text + "\n";
   }
-  console.flush();
-  await_drained(loop, logs);
+  await_drained(loop, console.thread());
   CHECK(ddp::test::read_file(path) == expected);
   CHECK(losses.empty());
-}
-
-TEST_CASE("a console is a file again after its writer was killed") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string path = folder / "console";
-  EventLoop loop;
-  test::bound(loop);
-  DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  const Fd file = open_file(path);
-  const std::string log = folder / "log";
-  LogFile lost(open_file(log), log, logs);
-  Console console(file.get(), loop, losses, logs);
-  const auto write = [&](const std::string& line) {
-    console.write_line("", line, kNewline);
-    console.flush();
-    await_drained(loop, logs);
-  };
-  write("before");
-  signal_helpers(SIGKILL);
-  while (losses.empty()) {
-    loop.run_once();
-  }
-  write("after");
-  CHECK(ddp::test::read_file(path) == "before\nafter\n");
-  // Another file now has this descriptor's number. It must not get these bytes.
-  lost.write("lost");
-  await_drained(loop, logs);
-  CHECK(ddp::test::read_file(log).empty());
-  CHECK_THAT(losses.summary(), Contains("bytes of " + log));
 }
 
 TEST_CASE("a log file takes what it can, and what it cannot is noted") {
@@ -321,9 +281,9 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
+  OutputThread logs(loop, losses);
   const FileSizeLimit limit(4);
-  LogFile log(
+  OutputFile log(
       Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)),
       path,
       logs);
@@ -335,7 +295,7 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   log.write("ij");
   log.finish();
   await_drained(loop, logs);
-  CHECK(ddp::test::read_file(path) == "ij");
+  CHECK(ddp::test::read_file(path) == "\nij");  // a line of its own
   CHECK_THAT(losses.summary(), Contains(": 4 bytes of " + path));
 }
 
@@ -344,8 +304,8 @@ TEST_CASE("log files are written in order, whole, and closed") {
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  std::vector<LogFile> files;
+  OutputThread logs(loop, losses);
+  std::vector<OutputFile> files;
   std::vector<std::string> expected(3);
   for (size_t file = 0; file < expected.size(); ++file) {
     const std::string path = folder / std::to_string(file);
@@ -358,12 +318,10 @@ TEST_CASE("log files are written in order, whole, and closed") {
     files[file].write(text);
     expected[file] += text;
   }
-  CHECK(logs.is_congested());
-  for (LogFile& file : files) {
+  for (OutputFile& file : files) {
     file.finish();
   }
   await_drained(loop, logs);
-  CHECK(!logs.is_congested());
   CHECK(losses.empty());
   for (size_t file = 0; file < expected.size(); ++file) {
     CHECK(ddp::test::read_file(folder / std::to_string(file)) ==
@@ -379,9 +337,8 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
-  const auto rounds = loop.watch_rounds([&console] { console.flush(); });
+  OutputThread logs(loop, losses);
+  Console console(out.write.get(), loop, losses);
   std::optional<WorkerOutput> output(std::in_place, loop);
   Pipe worker = make_pipe();
   StreamTargets targets{
@@ -406,14 +363,7 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   }
   CHECK(ddp::test::read_file(path).size() == written);
   // The reader reads again.
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text;
-  while (!console.is_drained()) {
-    text += read_all(out.read);
-    loop.run_once();
-  }
-  text += read_all(out.read);
-  loop.unwatch(rounds);
+  const std::string text = read_rest(loop, console.thread(), out.read);
   CHECK(text.size() < 1'500'000);
   CHECK_THAT(text,
              Contains("[0] ddprun: nobody read this for a time; ") &&
@@ -421,19 +371,16 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
 }
 
 TEST_CASE("lines that a filtered log has no room for are not read") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string path = folder / "filtered_stdout.log";
   EventLoop loop;
   test::bound(loop);
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  FilteredLog filtered(LogFile(open_file(path), path, logs), {"x"});
+  OutputThread logs(loop, losses);
+  Pipe server = make_pipe();  // does not answer, until it is read
+  FilteredLog filtered(OutputFile(std::move(server.write), "log", logs), {"x"});
   Pipe worker = make_pipe();
   WorkerOutput output(loop);
   output.add(std::move(worker.read),
              {.prefix = "[0] ", .file = {}, .filtered = &filtered});
-  // The writer process is stopped, so it reads nothing.
-  signal_helpers(SIGSTOP);
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(999, 'x') + "\n";
   size_t written = 0;
@@ -446,16 +393,21 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   }
   CHECK(written > 1'000'000);
   CHECK(written < 3'000'000);
-  signal_helpers(SIGCONT);
   worker.write.reset();
   const size_t expected = written / line.size() * (line.size() + 4);
-  while (std::filesystem::file_size(path) < expected) {
+  CHECK(::fcntl(server.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  size_t arrived = 0;
+  const auto watch = loop.watch(server.read.get(), EPOLLIN, [&] {
+    arrived += read_all(server.read).size();
+  });
+  while (arrived < expected) {
     loop.run_once();
   }
   output.finish();
   filtered.finish();
   await_drained(loop, logs);
-  CHECK(std::filesystem::file_size(path) == expected);
+  loop.unwatch(watch);
+  CHECK(arrived == expected);
   CHECK(losses.empty());
 }
 
@@ -485,8 +437,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
+  Console console(out.write.get(), loop, losses);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
   const auto& stream = output.add(std::move(worker.read),
@@ -497,13 +448,12 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(1000, 'x') + "\n";
   size_t written = 0;
-  while (!console.is_congested()) {
+  while (!console.thread().is_congested()) {
     const ssize_t size = ::write(worker.write.get(), line.data(), line.size());
     if (size > 0) {
       written += static_cast<size_t>(size);
     }
     loop.run_once();
-    console.flush();
   }
   CHECK(written > 1000);
   // The worker's pipe fills up: the worker blocks, and no output is dropped.
@@ -519,30 +469,19 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   CHECK(unread <= 64 * 1024);
   written += unread;
   worker.write.reset();
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  std::string text;
-  const auto payload = [&text] {
-    return static_cast<size_t>(std::count(text.begin(), text.end(), 'x'));
-  };
   output.finish();
-  while (!console.is_drained()) {
-    text += read_all(out.read);
-    console.flush();
-    if (!console.is_drained()) {
-      loop.run_once();
-    }
-  }
-  text += read_all(out.read);
-  CHECK(payload() == written - written / 1001);
+  const std::string text = read_rest(loop, console.thread(), out.read);
+  CHECK(static_cast<size_t>(std::count(text.begin(), text.end(), 'x')) ==
+        written - written / 1001);
   CHECK(stream.last_lines().size() == 20);
 }
 
 TEST_CASE("one prefix a line, however late its end comes") {
   EventLoop loop;
+  test::bound(loop);
   Pipe out = make_pipe();
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses, logs);
+  Console console(out.write.get(), loop, losses);
   Pipe worker = make_pipe();
   WorkerStream stream(std::move(worker.read),
                       {.console = &console, .prefix = "[3] ", .file = {}});
@@ -550,12 +489,98 @@ TEST_CASE("one prefix a line, however late its end comes") {
     REQUIRE(::write(worker.write.get(), piece.data(), piece.size()) ==
             static_cast<ssize_t>(piece.size()));
     CHECK(stream.read_some() == WorkerStream::State::open);
-    console.flush();
   }
   stream.finish();
-  console.flush();
-  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
-  CHECK(read_all(out.read) == "[3] one and half\n[3] two\n[3] three\n");
+  CHECK(read_rest(loop, console.thread(), out.read) ==
+        "[3] one and half\n[3] two\n[3] three\n");
+}
+
+namespace {
+
+/// Two workers whose output goes to one console.
+class TwoWorkers {
+ public:
+  explicit TwoWorkers(Pipe console)
+      : reader_(std::move(console.read)),
+        console_(console.write.get(), loop_, losses_),
+        output_(loop_) {
+    test::bound(loop_);
+    REQUIRE(::fcntl(reader_.get(), F_SETFL, O_NONBLOCK) == 0);
+    for (const char* prefix : {"[0] ", "[1] "}) {
+      Pipe pipe = make_pipe();
+      streams_.push_back(&output_.add(
+          std::move(pipe.read),
+          {.console = &console_, .prefix = prefix, .keeps_last_lines = true}));
+      workers_.push_back(std::move(pipe.write));
+    }
+  }
+
+  /// Writes as a worker, and checks what the console shows then.
+  void check(size_t worker,
+             const std::string& text,
+             const std::string& expected) {
+    REQUIRE(::write(workers_[worker].get(), text.data(), text.size()) ==
+            static_cast<ssize_t>(text.size()));
+    std::string shown;
+    const auto watch = loop_.watch(
+        reader_.get(), EPOLLIN, [&] { shown += read_all(reader_); });
+    while (shown.size() < expected.size()) {
+      loop_.run_once();
+    }
+    loop_.unwatch(watch);
+    CHECK(shown == expected);
+  }
+
+  std::vector<std::string> last_lines(size_t worker) const {
+    return streams_[worker]->last_lines();
+  }
+
+ private:
+  EventLoop loop_;
+  DroppedOutput losses_;
+  Fd reader_;
+  Console console_;
+  WorkerOutput output_;
+  std::vector<const WorkerStream*> streams_;
+  std::vector<Fd> workers_;
+};
+
+}  // namespace
+
+TEST_CASE("a line without an end is shown, and its rest continues it") {
+  const bool is_terminal = GENERATE(false, true);
+  TwoWorkers workers(is_terminal ? make_pseudo_terminal({}) : make_pipe());
+  workers.check(0, "load", "[0] load");
+  workers.check(0, " more", " more");
+  workers.check(0, ", done\n", ", done\n");
+  workers.check(0, "half", "[0] half");
+  workers.check(1, "whole\n", "\n[1] whole\n");
+  workers.check(0, " and half\n", "[0]  and half\n");
+  workers.check(1, "asks?", "[1] asks?");
+  workers.check(0, "says\n", "\n[0] says\n");
+  // The end of a line that is already ended shows nothing.
+  workers.check(1, "\nnext\n", "[1] next\n");
+  CHECK(workers.last_lines(0) ==
+        std::vector<std::string>{"load more, done", "half and half", "says"});
+  CHECK(workers.last_lines(1) ==
+        std::vector<std::string>{"whole", "asks?", "next"});
+}
+
+TEST_CASE("each step of a progress bar is shown, on a line of its rank's own") {
+  TwoWorkers workers(make_pipe());
+  workers.check(0, "10%\r", "[0] 10%");
+  workers.check(0, "20%\r", "\r[0] 20%");
+  workers.check(1, "hi\n", "\n[1] hi\n");
+  workers.check(0, "30%\r\n", "[0] 30%\n");
+}
+
+TEST_CASE("on a terminal the next line replaces a step of a progress bar") {
+  TwoWorkers workers(make_pseudo_terminal({}));
+  const std::string erase = "\x1b[K";
+  workers.check(0, "10%\r", "[0] 10%");
+  workers.check(0, "\r20%", erase + "\r[0] 20%" + erase + "\r");
+  workers.check(1, "hi\n", "[1] hi" + erase + "\n");
+  workers.check(0, "\rdone\n", "[0] 20%" + erase + "\r[0] done" + erase + "\n");
 }
 
 TEST_CASE("a process that goes on writing does not hold up the end") {

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <set>
 
-#include "launcher/machine/helper.h"
 #include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
@@ -120,8 +119,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
 
   EventLoop loop;
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Consoles consoles(loop, losses, logs);
+  OutputThread logs(loop, losses);
+  Consoles consoles(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const Watcher watcher(no_cgroup);
   Strays strays;
@@ -187,8 +186,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
 
   EventLoop loop;
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Consoles consoles(loop, losses, logs);
+  OutputThread logs(loop, losses);
+  Consoles consoles(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const Watcher watcher(no_cgroup);
   Strays strays;
@@ -246,8 +245,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
 
   EventLoop loop;
   DroppedOutput losses;
-  LogWriter logs(loop, losses);
-  Consoles consoles(loop, losses, logs);
+  OutputThread logs(loop, losses);
+  Consoles consoles(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const Watcher watcher(no_cgroup);
   Strays strays;
@@ -287,8 +286,8 @@ TEST_CASE("a failed start does not wait for a worker that does not end") {
     EventLoop loop;
     launcher::test::bound(loop);
     DroppedOutput losses;
-    LogWriter logs(loop, losses);
-    Consoles consoles(loop, losses, logs);
+    OutputThread logs(loop, losses);
+    Consoles consoles(loop, losses);
     const JobCgroup no_cgroup(std::nullopt);
     const Watcher watcher(no_cgroup);
     Strays strays;
@@ -321,29 +320,6 @@ TEST_CASE("a failed start does not wait for a worker that does not end") {
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
-  CHECK(status == 0);
-}
-
-TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
-  const bool is_denied = GENERATE(false, true);
-  const Pipe inherited = make_pipe();
-  const Pipe kept = make_pipe();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (is_denied) {
-      launcher::test::deny_system_calls({SYS_close_range}, ENOSYS);
-    }
-    const pid_t helper = fork_helper(kept.write.get());
-    if (helper == 0) {
-      ::_exit(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
-                      ::fcntl(inherited.write.get(), F_GETFD) >= 0
-                  ? 1
-                  : 0);
-    }
-    ::_exit(reap_helper(helper) ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
 }
 

@@ -1,13 +1,15 @@
 // Preloaded into ddprun. Simulates a name service or a file system that does
-// not answer, selected by SLOW: "names", "programs" or "logs". Prints the
-// blocked operation to stderr, then waits forever. With SLOW=close, closing a
-// log file fails.
+// not answer, selected by SLOW: "names", "programs", "logs" or "reports".
+// Prints the blocked operation to stderr, then waits forever. With SLOW=close,
+// closing a log file fails.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,22 +28,38 @@ bool is_slow(const char* what) {
   return slow != nullptr && strcmp(slow, what) == 0;
 }
 
-bool is_log(int fd) {
+bool has_path(int fd, const char* part) {
   char link[32];
   char path[4096];
   snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
   const ssize_t size = readlink(link, path, sizeof(path) - 1);
   path[size < 0 ? 0 : size] = 0;
-  return strstr(path, "/stdout.log") != nullptr;
+  return strstr(path, part) != nullptr;
+}
+
+bool is_log(int fd) {
+  return has_path(fd, "/stdout.log");
 }
 
 }  // namespace
 
 extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
-  if (is_slow("logs") && is_log(fd)) {
+  if ((is_slow("logs") && is_log(fd)) ||
+      (is_slow("reports") && has_path(fd, "/report.json"))) {
     wait_for_ever("writing\n", 8);
   }
   return syscall(SYS_write, fd, bytes, size);
+}
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (is_slow("errors") && strstr(path, "/error.json") != nullptr) {
+    wait_for_ever("opening\n", 8);
+  }
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 extern "C" int close(int fd) {

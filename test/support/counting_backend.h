@@ -7,7 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/job/detail/forwarding_backend.h"
+#include "test/support/forwarding_backend.h"
 
 namespace ddp::test {
 
@@ -28,7 +28,7 @@ struct Traffic {
 ///
 /// Thread contract: as for the inner backend; `take` may be called from any
 /// thread.
-class CountingBackend : public detail::ForwardingBackend {
+class CountingBackend : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 

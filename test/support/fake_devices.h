@@ -2,7 +2,7 @@
 
 #include <c10/core/Device.h>
 
-#include "ddp/job/detail/forwarding_backend.h"
+#include "test/support/forwarding_backend.h"
 
 namespace ddp::test {
 
@@ -20,7 +20,7 @@ c10::Device fake_device(int index);
 
 /// Adapts a backend to tensors of fake devices: passes the same memory as CPU
 /// tensors.
-class FakeDeviceBackend : public detail::ForwardingBackend {
+class FakeDeviceBackend : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 

@@ -12,35 +12,25 @@ unsigned byte_of(std::string_view text, size_t index) {
   return static_cast<unsigned char>(text[index]);
 }
 
-size_t size_by_first_byte(unsigned first) {
-  if (first < 0x80) {
-    return 1;
-  }
-  if (first < 0xc2 || first > 0xf4) {
-    return 0;
-  }
-  return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
-
-/// Overlong encodings, UTF-16 surrogates, and values beyond Unicode.
-bool is_forbidden(unsigned first, unsigned second) {
-  return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-         (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
-}
-
 /// Size in bytes of the first character of a text; 0 if it is not UTF-8.
 size_t character_size(std::string_view text) {
-  const size_t size = size_by_first_byte(byte_of(text, 0));
-  if (size == 0 || size > text.size()) {
-    return 0;
-  }
+  constexpr std::array<unsigned, 4> kLeast{0, 0x80, 0x800, 0x10000};
+  const unsigned first = byte_of(text, 0);
+  const size_t size = first < 0xc0   ? 1
+                      : first < 0xe0 ? 2
+                      : first < 0xf0 ? 3
+                                     : 4;
+  unsigned code = size == 1 ? first : first & (0x7fU >> size);
   for (size_t index = 1; index < size; ++index) {
-    if ((byte_of(text, index) & 0xc0) != 0x80) {
+    if (index == text.size() || (byte_of(text, index) & 0xc0) != 0x80) {
       return 0;
     }
+    code = code << 6 | (byte_of(text, index) & 0x3f);
   }
-  return size > 1 && is_forbidden(byte_of(text, 0), byte_of(text, 1)) ? 0
-                                                                      : size;
+  const bool is_character = size == 1 ? first < 0x80
+                                      : first < 0xf8 && code <= 0x10ffff &&
+                                            (code < 0xd800 || code > 0xdfff);
+  return is_character && code >= kLeast[size - 1] ? size : 0;
 }
 
 std::string escaped(std::string_view character) {

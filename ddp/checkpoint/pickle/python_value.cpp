@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include <torch/csrc/jit/serialization/pickle.h>
+
 namespace ddp::detail {
 namespace {
 
@@ -65,6 +67,30 @@ std::optional<double> as_number(const IValue& value) {
   return plain.isDouble() ? std::optional(plain.toDouble()) : std::nullopt;
 }
 
+/// Returns a copy of a state with all tensors on the CPU.
+IValue on_cpu(const IValue& value) {
+  if (value.isTensor()) {
+    return value.toTensor().cpu();
+  }
+  if (value.isGenericDict()) {
+    auto dict = new_dict().toGenericDict();
+    for (const auto& item : value.toGenericDict()) {
+      dict.insert(item.key(), on_cpu(item.value()));
+    }
+    return dict;
+  }
+  if (value.isList() || value.isTuple()) {
+    auto list = new_list().toList();
+    for (const auto& item : value.isList()
+                                ? value.toListRef()
+                                : value.toTupleRef().elements().asArrayRef()) {
+      list.push_back(on_cpu(item));
+    }
+    return list;
+  }
+  return value;
+}
+
 }  // namespace
 
 IValue python_object(std::string name, at::Tensor bytes) {
@@ -88,6 +114,15 @@ IValue new_dict() {
 
 IValue new_list() {
   return c10::impl::GenericList(c10::AnyType::get());
+}
+
+std::string to_bytes(const IValue& state) {
+  const auto bytes = torch::jit::pickle_save(on_cpu(state));
+  return {bytes.begin(), bytes.end()};
+}
+
+IValue from_bytes(const std::string& bytes) {
+  return torch::jit::pickle_load({bytes.begin(), bytes.end()});
 }
 
 std::string describe(const IValue& value) {

@@ -25,6 +25,11 @@ at::Tensor bytes_of(const c10::IValue& value);
 c10::IValue new_dict();
 c10::IValue new_list();
 
+/// Converts a state, with all tensors on the CPU, to bytes for another rank.
+std::string to_bytes(const c10::IValue& state);
+/// Returns the state of `to_bytes`.
+c10::IValue from_bytes(const std::string& bytes);
+
 /// Returns the type of a value for error messages: "a dict", "a tensor",
 /// "None", "a Python object of argparse.Namespace".
 std::string describe(const c10::IValue& value);

@@ -189,7 +189,7 @@ void ControlChannel::report_failure(const std::string& text) noexcept {
     return;
   }
   try {
-    const auto lock = lock_within_a_second(mutex_);
+    auto lock = lock_within_a_second(mutex_);
     if (!lock) {
       return;  // a thread that has ended holds the mutex
     }
@@ -197,12 +197,15 @@ void ControlChannel::report_failure(const std::string& text) noexcept {
     if (rank_ > 0) {
       send_all({kFailed, passes, shortened(text)});
     } else {
-      own_failure_ = {kGone,
-                      std::to_string(static_cast<int>(Departure::How::threw)),
-                      member_ranges({0}),
-                      passes,
-                      shortened(text)};
-      send_all(own_failure_);
+      passed_on_.push_back(
+          {kGone,
+           std::to_string(static_cast<int>(Departure::How::threw)),
+           member_ranges({0}),
+           passes,
+           shortened(text)});
+      send_all(passed_on_.back());
+      changed_.wait_for(
+          lock, kFlushPatience, [this] { return have_all_met(); });
     }
     flush_all(kFlushPatience);
   } catch (...) {
@@ -245,11 +248,6 @@ void ControlChannel::wait_for_rank_0(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(
       lock, timeout, [this] { return rank_ == 0 || connections_.empty(); });
-}
-
-ControlChannel::Traffic ControlChannel::traffic() const {
-  const std::lock_guard lock(mutex_);
-  return traffic_;
 }
 
 void ControlChannel::run() {
@@ -357,11 +355,6 @@ bool ControlChannel::read(Connection& connection) {
        end = connection.unread.find('\n', begin)) {
     const auto message = split_fields(
         std::string_view(connection.unread).substr(begin, end - begin));
-    {
-      const std::lock_guard lock(mutex_);
-      ++traffic_.messages;
-      traffic_.bytes += static_cast<int64_t>(end + 1 - begin);
-    }
     begin = end + 1;
     if (!message || message->empty() || !on_message(connection, *message)) {
       return false;
@@ -396,25 +389,28 @@ bool ControlChannel::on_message(Connection& connection, const Fields& message) {
 /// Sends the new peer what was reported before it connected.
 bool ControlChannel::on_hello(Connection& connection, const Fields& message) {
   const int rank = message.size() == 3 ? number_in<int>(message[1]) : -1;
+  const std::lock_guard lock(mutex_);
   if (rank_ != 0 || connection.rank >= 0 || rank <= 0 || rank >= world_size_ ||
       message[2] != secret_ || !greeted_.insert(rank).second) {
     return false;
   }
   connection.rank = rank;
-  if (static_cast<int>(greeted_.size()) == world_size_ - 1) {
-    listener_.reset();
-  }
-  const std::lock_guard lock(mutex_);
   for (const auto& gone : passed_on_) {
     send(connection, gone);
-  }
-  if (!own_failure_.empty()) {
-    send(connection, own_failure_);
   }
   if (stops_) {
     send(connection, {kStop});
   }
+  if (have_all_met()) {
+    listener_.reset();
+    changed_.notify_all();
+  }
   return true;
+}
+
+/// The caller holds the mutex.
+bool ControlChannel::have_all_met() const {
+  return static_cast<int>(greeted_.size()) == world_size_ - 1;
 }
 
 /// A message of rank 0.
@@ -697,8 +693,6 @@ void ControlChannel::send(Connection& connection, const Fields& message) {
   auto text = join_fields(message);
   std::replace(text.begin(), text.end(), '\n', ' ');  // ends a message
   text += '\n';
-  ++traffic_.messages;
-  traffic_.bytes += static_cast<int64_t>(text.size());
   const bool was_empty = connection.unsent.empty();
   connection.unsent += text;
   if (was_empty) {

@@ -67,12 +67,6 @@ class ControlChannel {
     too_late       ///< ranks are missing after the time limit
   };
 
-  /// Messages and bytes of this rank, in both directions.
-  struct Traffic {
-    int64_t messages = 0;
-    int64_t bytes = 0;
-  };
-
   /// Connects this rank. Rank 0 listens on its address towards `interface_hint`
   /// until all ranks have connected, and publishes the address in the store,
   /// with a secret that every rank shows.
@@ -88,8 +82,9 @@ class ControlChannel {
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
 
-  /// Reports to the other ranks that an exception ends this rank. Does nothing
-  /// in a forked child.
+  /// Reports to the other ranks that an exception ends this rank. Rank 0 waits
+  /// at most a second for ranks that have not connected yet. Does nothing in a
+  /// forked child.
   void report_failure(const std::string& text) noexcept;
 
   /// Tells all ranks that a stop is requested.
@@ -111,8 +106,6 @@ class ControlChannel {
   /// Waits until rank 0 has closed its connections, at most `timeout`. Returns
   /// at once on rank 0.
   void wait_for_rank_0(std::chrono::milliseconds timeout);
-
-  Traffic traffic() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -141,6 +134,7 @@ class ControlChannel {
   bool read(Connection& connection);
   bool on_message(Connection& connection, const Fields& message);
   bool on_hello(Connection& connection, const Fields& message);
+  bool have_all_met() const;
   bool on_host(const Fields& message);
   bool on_rank(int rank, const Fields& message);
   void on_disconnect(int fd);
@@ -173,14 +167,12 @@ class ControlChannel {
   std::condition_variable changed_;
   std::map<int, Connection> connections_;  // by file descriptor
   std::vector<Stage> stages_;              // rank 0: by rank
+  std::set<int> greeted_;                  // rank 0: ranks that have connected
   std::vector<Fields> passed_on_;          // rank 0: departures
-  Fields own_failure_;                     // rank 0
   std::optional<End> end_;
   std::string dead_wait_error_;
-  Traffic traffic_;
 
   // Of the thread.
-  std::set<int> greeted_;             // ranks that have connected to rank 0
   bool has_departed_member_ = false;  // a group contains a rank that has left
   bool are_all_told_ = false;         // that all ranks leave
   std::string last_report_;           // "" without waits

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include <c10/util/hash.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/base/text/rank_text.h"
@@ -150,7 +151,9 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
-  spec.store = c10::make_intrusive<c10d::PrefixStore>(members.name, job.store);
+  // A group of other members under this name is no peer of this one.
+  spec.store = c10::make_intrusive<c10d::PrefixStore>(
+      members.name + "/" + c10::sha1(members.ranges).str(), job.store);
   spec.rank = static_cast<int>(place - ranks.begin());
   spec.size = static_cast<int>(ranks.size());
   spec.device = job.device;
@@ -158,11 +161,13 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.connect_timeout = job.connect_timeout;
   spec.interface_hint = interface_hint_of(job.env);
   spec.name = members.name;
+  spec.guest = job.guest;
   spec.ranks = ranks;
+  const OpenGroups::MakingScope making(job.groups, members);
   if (spec.size > 1) {  // a single rank has no peers to wait for
-    spec.peer_failure = [record = job.record, ranks]() -> std::string {
+    spec.peer_failure = [&making, record = job.record, ranks]() {
       const auto left = record->first_departure(ranks);
-      return left ? describe(*left, record->passes()) : "";
+      return left ? describe(*left, record->passes()) : making.error();
     };
   }
   try {

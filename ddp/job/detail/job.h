@@ -23,6 +23,7 @@ struct Job {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds connect_timeout{0};
   bool shares_memory = true;
+  bool guest = false;
   c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<PeerState> record = std::make_shared<PeerState>();
   OpenGroups groups;

@@ -3,6 +3,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdlib>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <string>
 
 #include "ddp/base/gpu_checks.h"
@@ -20,42 +23,72 @@ namespace {
 /// the job, its monitor ends the processes of all ranks when
 /// TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes) have passed, also if the
 /// program has gone on; it does so only if it dumps its trace. LibTorch reads
-/// these variables when a group is created.
-void let_errors_be_caught() {
-  constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-  constexpr const char* kCleanUpOnly = "2";
-  const char* mode = std::getenv(kMode);
-  if (mode == nullptr || std::string(mode) == "1") {  // 1: set by launchers
-    ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
+/// these variables when a group is created; afterwards the environment is as
+/// it was.
+class CatchableErrorsGuard {
+ public:
+  CatchableErrorsGuard() {
+    constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    constexpr const char* kCleanUpOnly = "2";
+    const char* mode = std::getenv(kMode);
+    if (mode == nullptr || std::string(mode) == "1") {  // 1: set by launchers
+      set(kMode, kCleanUpOnly);
+    }
+    set_if_unset("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000");
+    // In the other modes this is also how a time-out ends the process.
+    if (std::string(std::getenv(kMode)) == kCleanUpOnly) {
+      set_if_unset("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0");
+      set_if_unset("TORCH_NCCL_DUMP_ON_TIMEOUT", "0");
+    }
   }
-  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
-  // In the other modes this is also how a time-out ends the process.
-  if (std::string(std::getenv(kMode)) == kCleanUpOnly) {
-    ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
-    ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
+  ~CatchableErrorsGuard() {
+    for (const auto& [name, value] : before_) {
+      value ? ::setenv(name, value->c_str(), /*overwrite=*/1)
+            : ::unsetenv(name);
+    }
   }
-}
+  CatchableErrorsGuard(const CatchableErrorsGuard&) = delete;
+  CatchableErrorsGuard& operator=(const CatchableErrorsGuard&) = delete;
+
+ private:
+  void set(const char* name, const char* value) {
+    const char* before = std::getenv(name);
+    before_[name] =
+        before != nullptr ? std::optional<std::string>(before) : std::nullopt;
+    ::setenv(name, value, /*overwrite=*/1);
+  }
+  void set_if_unset(const char* name, const char* value) {
+    if (std::getenv(name) == nullptr) {
+      set(name, value);
+    }
+  }
+
+  std::map<const char*, std::optional<std::string>> before_;
+};
 
 }  // namespace
 
 /// Connects on a separate thread: NCCL waits for a missing rank without limit,
 /// and the wait cannot be cancelled.
-void connect_gpu(const GpuConnection& wanted) {
-  const int rank = wanted.backend->getRank();
+void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
+                 c10::Device device,
+                 std::chrono::milliseconds timeout,
+                 const PeerFailure& peer_failure) {
+  const int rank = backend->getRank();
   const bool is_connected = connect_on_thread(
-      [backend = wanted.backend, device = wanted.device] {
+      [backend, device] {
         set_current_device(device);
         backend->eagerConnectSingleDevice(device);
       },
-      wanted.peer_failure ? wanted.peer_failure : [] { return std::string(); },
-      wanted.timeout,
+      peer_failure ? peer_failure : [] { return std::string(); },
+      timeout,
       "rank " + std::to_string(rank) +
           ": the ranks' GPUs could not be connected");
   TORCH_CHECK(is_connected,
               "Expected NCCL to connect the GPUs of ",
-              wanted.backend->getSize(),
+              backend->getSize(),
               " ranks within ",
-              static_cast<double>(wanted.timeout.count()) / 1000,
+              static_cast<double>(timeout.count()) / 1000,
               " s, but on rank ",
               rank,
               " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
@@ -67,7 +100,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
       nccl_header_problem(torch::cuda::nccl::version(), NCCL_MAJOR, NCCL_MINOR);
   TORCH_CHECK(problem.empty(), problem);
   set_current_device(spec.device);
-  let_errors_be_caught();
+  const CatchableErrorsGuard errors;
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = spec.timeout;
   options->group_name = spec.name;
@@ -77,8 +110,25 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
           spec.store, spec.rank, spec.size, std::move(options));
   // Connecting now reports a bad device or network during set-up instead of in
   // the first step.
-  connect_gpu({backend, spec.device, spec.connect_timeout, spec.peer_failure});
+  connect_gpu(backend, spec.device, spec.connect_timeout, spec.peer_failure);
   return backend;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
+    int rank, int size, c10::Device device, const ByteExchange& exchange) {
+  BackendSpec spec;
+  spec.rank = rank;
+  spec.size = size;
+  spec.device = device;
+  spec.timeout = std::chrono::minutes(30);
+  spec.name = "guest";
+  spec.ranks.resize(static_cast<size_t>(size));
+  std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
+  WorkerEnv env;
+  env.rank = rank;
+  env.world_size = size;
+  spec.store = open_store_by(exchange, env, spec.connect_timeout);
+  return make_nccl_backend(spec);
 }
 
 int nccl_device_count() {

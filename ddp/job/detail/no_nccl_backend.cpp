@@ -8,7 +8,17 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec&) {
               "program was built with a CPU-only one; use backend \"gloo\"");
 }
 
-void connect_gpu(const GpuConnection&) {}
+c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(int,
+                                                          int,
+                                                          c10::Device,
+                                                          const ByteExchange&) {
+  return make_nccl_backend({});
+}
+
+void connect_gpu(c10::intrusive_ptr<c10d::Backend>,
+                 c10::Device,
+                 std::chrono::milliseconds,
+                 const PeerFailure&) {}
 
 int nccl_device_count() {
   return 0;

@@ -1,7 +1,6 @@
 #include "ddp/job/detail/open_groups.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "ddp/job/detail/lock_within.h"
@@ -43,6 +42,24 @@ std::vector<c10::intrusive_ptr<MonitoredBackend>> OpenGroups::all() const {
   return groups_;
 }
 
+OpenGroups::MakingScope::MakingScope(OpenGroups& groups,
+                                     const GroupMembers& members)
+    : groups_(groups), name_(members.name) {
+  const std::lock_guard lock(groups_.mutex_);
+  groups_.makings_[name_] = {
+      members.ranges, Clock::now(), std::this_thread::get_id(), ""};
+}
+
+OpenGroups::MakingScope::~MakingScope() {
+  const std::lock_guard lock(groups_.mutex_);
+  groups_.makings_.erase(name_);
+}
+
+std::string OpenGroups::MakingScope::error() const {
+  const std::lock_guard lock(groups_.mutex_);
+  return groups_.makings_.at(name_).error;
+}
+
 RankReport OpenGroups::report() const {
   RankReport report;
   const auto now = Clock::now();
@@ -64,6 +81,14 @@ RankReport OpenGroups::report() const {
     }
     report.groups.push_back({group->members().name, progress.started});
     starters.push_back(progress.last_thread);
+  }
+  if (const auto lock = lock_within_a_second(mutex_)) {
+    for (const auto& [name, making] : makings_) {
+      const std::string call = "new_group over ranks " + making.ranges;
+      waits[making.thread] = static_cast<int>(report.waits.size());
+      report.waits.push_back({name, making.ranges, 0, call, call});
+      report.waits_long = report.waits_long || now - making.since >= kLongWait;
+    }
   }
   // The thread that used a group last is expected to use it next.
   for (size_t i = 0; i < starters.size(); ++i) {
@@ -92,13 +117,21 @@ bool OpenGroups::end_waits_for_departed() {
 }
 
 bool OpenGroups::end_dead_waits(const DeadWaits& dead) {
+  const auto is_dead = [&dead](const std::string& name) {
+    return std::count(dead.groups.begin(), dead.groups.end(), name) > 0;
+  };
   bool takes_part = false;
   for (const auto& group : all()) {
-    if (group->is_open() && std::count(dead.groups.begin(),
-                                       dead.groups.end(),
-                                       group->members().name) > 0) {
+    if (group->is_open() && is_dead(group->members().name)) {
       takes_part = true;
       abort(*group, dead.error);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto& [name, making] : makings_) {
+    if (is_dead(name)) {
+      takes_part = true;
+      making.error = dead.error;
     }
   }
   return takes_part;

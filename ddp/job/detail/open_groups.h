@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddp/job/detail/wait_judge.h"
@@ -19,6 +20,23 @@ class OpenGroups {
   /// Returns the open groups in the order of `add`.
   std::vector<c10::intrusive_ptr<MonitoredBackend>> all() const;
 
+  /// In its scope the calling thread waits for the other members of a group
+  /// that it makes.
+  class MakingScope {
+   public:
+    MakingScope(OpenGroups& groups, const GroupMembers& members);
+    ~MakingScope();
+    MakingScope(const MakingScope&) = delete;
+    MakingScope& operator=(const MakingScope&) = delete;
+
+    /// Returns the error of `end_dead_waits`, or "".
+    std::string error() const;
+
+   private:
+    OpenGroups& groups_;
+    const std::string name_;
+  };
+
   /// Returns what this rank does now, without `leaves`.
   RankReport report() const;
 
@@ -29,7 +47,8 @@ class OpenGroups {
   /// @returns true if this has to be called again soon.
   bool end_waits_for_departed();
 
-  /// Aborts these groups, with the error. Returns true if one was open.
+  /// Aborts these groups, and ends their making, with the error. Returns true
+  /// if there was one.
   bool end_dead_waits(const DeadWaits& dead);
 
   /// Returns true if a backward pass over one of the groups has begun and not
@@ -38,9 +57,16 @@ class OpenGroups {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Making {
+    std::string ranges;  ///< of the members
+    Clock::time_point since;
+    std::thread::id thread;
+    std::string error;
+  };
 
   mutable std::mutex mutex_;
   mutable std::vector<c10::intrusive_ptr<MonitoredBackend>> groups_;
+  std::map<std::string, Making> makings_;                // by group name
   std::map<std::string, Clock::time_point> left_since_;  // by group name
 };
 

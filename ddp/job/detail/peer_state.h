@@ -117,9 +117,9 @@ class PeerState {
   std::map<int, size_t> of_rank_;  // index in order_
 };
 
-/// Returns the `PeerState` of the job that `group` belongs to, also through
-/// forwarding backends. For any other group, returns a new, empty object. Never
-/// null. Too slow for the training path: keep the result.
+/// Returns the `PeerState` of the job that `group` belongs to. For any other
+/// group, returns a new, empty object. Never null. Too slow for the training
+/// path: keep the result.
 std::shared_ptr<PeerState> peer_state_of(const c10d::Backend& group);
 
 }  // namespace ddp::detail

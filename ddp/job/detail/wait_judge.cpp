@@ -74,12 +74,22 @@ class Judge {
     for (auto& [collective, awaited] : awaited_) {
       const auto& members = wait_of(awaited.waits.front()).members;
       for (const int member : parse_member_ranges(members)) {
-        if (const auto report = reports_.find(member);
-            report != reports_.end()) {
+        const auto report = reports_.find(member);
+        if (report != reports_.end() &&
+            !is_waiting(report->second, collective)) {
           add_kept(member, report->second, collective, awaited);
         }
       }
     }
+  }
+
+  static bool is_waiting(const RankReport& report,
+                         const Collective& collective) {
+    return std::any_of(
+        report.waits.begin(), report.waits.end(), [&](const auto& wait) {
+          return wait.group == collective.first &&
+                 wait.number == collective.second;
+        });
   }
 
   static void add_kept(int member,
@@ -87,7 +97,9 @@ class Judge {
                        const Collective& collective,
                        Awaited& awaited) {
     const auto* progress = progress_in(report, collective.first);
-    if (progress != nullptr && progress->started >= collective.second) {
+    if (progress == nullptr && collective.second == 0) {
+      progress = progress_in(report, kWorldGroup);
+    } else if (progress != nullptr && progress->started >= collective.second) {
       return;
     }
     if (report.leaves) {

@@ -10,13 +10,17 @@
 // reports that it has got over the control channel.
 namespace ddp::detail {
 
+/// The name of the group of all ranks.
+inline constexpr const char* kWorldGroup = "world";
+
 /// A wait of one rank for a collective.
 struct WaitReport {
   std::string group;
   std::string members;  ///< `member_ranges` of the group's world ranks
-  uint64_t number = 0;  ///< of the collective, counted from 1 per group
-  std::string call;     ///< operation and size: "allreduce of 64 Float"
-  std::string what;     ///< "all-reduce of gradient bucket 1 of pass 4"
+  /// Of the collective, counted from 1 per group; 0: the group is being made.
+  uint64_t number = 0;
+  std::string call;  ///< operation and size: "allreduce of 64 Float"
+  std::string what;  ///< "all-reduce of gradient bucket 1 of pass 4"
 };
 
 /// How far a rank has come in one of its open groups.
@@ -58,6 +62,8 @@ struct DeadWaits {
 ///   error.
 /// - Any other wait is dead if a member has not started this number, and itself
 ///   either leaves or waits for a dead wait.
+/// - A member that has not made a group is expected to make it on the thread
+///   that uses the group of all ranks.
 /// - A collective that a leaving member will not start, but another member has
 ///   started, is dead, too; nobody needs to wait for it.
 ///

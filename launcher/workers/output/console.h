@@ -1,86 +1,63 @@
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <string_view>
 
-#include "launcher/base/event_loop.h"
-#include "launcher/base/fd.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/workers/output/dropped_output.h"
-#include "launcher/workers/output/log_writer.h"
+#include "launcher/workers/output/output_thread.h"
 
 namespace launcher {
 
-/// ddprun's own stdout or stderr. Buffers whole lines and writes them as fast
-/// as the reader accepts them. Never blocks: a sleeping reader (a pager, a
+/// ddprun's own stdout or stderr. Never blocks: a sleeping reader (a pager, a
 /// stopped terminal) or a file on a server that does not answer delays the
 /// workers' output, but not the handling of signals and worker exits.
-///
-/// If the reader is gone (`| head`, a closed terminal), the job continues and
-/// later output is dropped silently. Output that cannot be written for another
-/// reason is dropped and recorded as lost; the next lines are tried again.
-///
-/// Not thread-safe: use from the event loop's thread only.
 class Console {
  public:
   /// @param fd 1 or 2; stays open
   /// @param losses records lost output; must outlive this object
-  /// @param logs writes the output if `fd` is a regular file; must outlive this
-  ///   object
-  Console(int fd, EventLoop& loop, DroppedOutput& losses, LogWriter& logs);
-  ~Console();
-  Console(const Console&) = delete;
-  Console& operator=(const Console&) = delete;
+  Console(int fd, EventLoop& loop, DroppedOutput& losses);
 
-  /// Adds a line of a worker. On a terminal, a line that ends with
-  /// LineEnd::carriage_return stays the current line, as for progress bars. On
-  /// any other output, every line ends with a newline.
-  void write_line(std::string_view prefix, std::string_view line, LineEnd end);
+  /// A line of a worker, or a part of it.
+  struct Line {
+    std::string_view prefix;
+    std::string_view text;
+    LineEnd end = LineEnd::newline;
+    const void* stream = nullptr;  ///< identifies the worker's stream
+    bool is_rest = false;          ///< an earlier part ended with LineEnd::none
+  };
 
-  /// Adds text unchanged.
-  void write(std::string_view text);
-
-  /// Writes as much as possible without blocking. The event loop writes the
-  /// rest later.
+  /// Adds a line. It is written at the next flush().
+  ///
+  /// After a part of a line, the rest continues it. If the line of another
+  /// stream comes in between, that line starts on a new line, and the rest has
+  /// its prefix again. A step of a progress bar (LineEnd::carriage_return)
+  /// stays the current line: on a terminal, the next line of any stream
+  /// replaces it.
+  void write_line(const Line& line);
   void flush();
 
+  /// Writes text unchanged.
+  void write(std::string_view text);
+
   bool is_terminal() const { return is_terminal_; }
-  /// Returns whether all output has been written or dropped.
-  bool is_drained() const;
-  /// Returns whether so much output is queued that workers should not be read.
-  bool is_congested() const;
-  /// Returns whether the console is congested and its reader has accepted
-  /// nothing for kStallTime.
-  bool is_stalled() const;
-  static constexpr std::chrono::milliseconds kStallTime{1'000};
   /// Returns whether both write to the same file, pipe or terminal.
   bool is_same_file(const Console& other) const;
+  /// Thread that writes the output.
+  OutputThread& thread() { return thread_; }
+  const OutputThread& thread() const { return thread_; }
 
  private:
-  enum class Kind { direct, socket, may_block, file, closed };
-
-  const char* name() const;
-  void append(std::string_view text);
-  ssize_t write_some(std::string_view text);
-  void drop(int error);
-  bool means_no_reader(int error) const;
-  void await_reader();
+  void start_line(const void* stream);
 
   int fd_;
-  EventLoop& loop_;
-  DroppedOutput& losses_;
-  LogWriter& logs_;
-  EventLoop::Token waiting_ = 0;
-  Fd reopened_;
-  LogWriter::File file_ = 0;  // 0: not opened yet
-  Kind kind_ = Kind::direct;
-  bool is_terminal_ = false;
-  bool line_is_open_ = false;  // the cursor is in a progress bar
-  bool line_is_torn_ = false;  // the rest of a line was dropped
-  char last_written_ = '\n';
-  std::string buffer_;
-  std::chrono::steady_clock::time_point last_progress_{};
+  bool is_terminal_;
+  OutputThread thread_;
+  OutputFile file_;
+  std::string lines_;  // until flush()
+  // End of the last line. LineEnd::none and carriage_return: it is open.
+  LineEnd end_ = LineEnd::newline;
+  const void* stream_ = nullptr;  // of the last line
+  bool has_step_ = false;  // the terminal shows a step on the current line
 };
 
 }  // namespace launcher

@@ -22,17 +22,29 @@ class DroppedOutput {
   ///
   /// @param place destination of the output: "stdout", or the path of a log
   /// @param bytes number of lost bytes; 0 if unknown
-  /// @param error errno of the failed write
+  /// @param error errno of the failed write; 0: ddprun did not wait for the
+  ///   write, at its end
   void add(const std::string& place, size_t bytes, int error);
 
-  bool empty() const { return bytes_.empty(); }
+  /// Removes the record of a file that was written anew.
+  void forget(const std::string& place) { lost_.erase(place); }
+
+  /// Returns the errno of the last failed write; 0: there is none.
+  int error_of(const std::string& place) const;
+
+  bool empty() const { return lost_.empty(); }
 
   /// Returns one line for the final report; empty if no output was lost.
   std::string summary() const;
 
  private:
+  struct Loss {
+    size_t bytes = 0;
+    int error = 0;
+  };
+
   Teller tell_;
-  std::map<std::string, size_t> bytes_;
+  std::map<std::string, Loss> lost_;
 };
 
 }  // namespace launcher

@@ -10,18 +10,18 @@ namespace launcher {
 namespace {
 
 std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
-                                             LogWriter& writer) {
+                                             OutputThread& thread) {
   if (filter.path.empty()) {
     return std::nullopt;
   }
   make_attempt_folder(std::filesystem::path(filter.path).parent_path());
-  return FilteredLog(LogFile(create_log(filter.path), filter.path, writer),
+  return FilteredLog(OutputFile(create_log(filter.path), filter.path, thread),
                      filter.texts);
 }
 
 }  // namespace
 
-FilteredLog::FilteredLog(LogFile file, std::vector<std::string> texts)
+FilteredLog::FilteredLog(OutputFile file, std::vector<std::string> texts)
     : file_(std::move(file)), texts_(std::move(texts)) {}
 
 void FilteredLog::write_if_matching(std::string_view prefix,
@@ -43,9 +43,9 @@ void FilteredLogs::finish() {
   }
 }
 
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, LogWriter& writer) {
-  return {make_filtered_log(plan.filtered_out, writer),
-          make_filtered_log(plan.filtered_err, writer)};
+FilteredLogs make_filtered_logs(const LaunchPlan& plan, OutputThread& thread) {
+  return {make_filtered_log(plan.filtered_out, thread),
+          make_filtered_log(plan.filtered_err, thread)};
 }
 
 }  // namespace launcher

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/plan/plan.h"
-#include "launcher/workers/output/log_file.h"
+#include "launcher/workers/output/output_thread.h"
 
 namespace launcher {
 
@@ -16,7 +16,7 @@ class FilteredLog {
  public:
   /// @param texts a line must contain at least one of them; plain substrings,
   ///   not patterns
-  FilteredLog(LogFile file, std::vector<std::string> texts);
+  FilteredLog(OutputFile file, std::vector<std::string> texts);
 
   /// Writes the line if it contains one of the texts.
   void write_if_matching(std::string_view prefix, std::string_view line);
@@ -26,7 +26,7 @@ class FilteredLog {
   bool is_congested() const { return file_.is_congested(); }
 
  private:
-  LogFile file_;
+  OutputFile file_;
   std::vector<std::string> texts_;
 };
 
@@ -41,8 +41,8 @@ struct FilteredLogs {
 
 /// Creates the files that the plan names, and their folder.
 ///
-/// @param writer must outlive the result
+/// @param thread must outlive the result
 /// @throws LaunchError if a file cannot be created
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, LogWriter& writer);
+FilteredLogs make_filtered_logs(const LaunchPlan& plan, OutputThread& thread);
 
 }  // namespace launcher

@@ -22,7 +22,7 @@ class ConsoleSink
     formatter_->format(message, text);
     console_.write({text.data(), text.size()});
   }
-  void flush_() override { console_.flush(); }
+  void flush_() override {}
 
   Console& console_;
 };

@@ -179,6 +179,9 @@ RunDirectory::RunDirectory(const Job& job,
       is_kept_(keeps_files(job)) {}
 
 RunDirectory::~RunDirectory() {
+  if (is_left_) {
+    return;
+  }
   if (is_kept_) {
     ::rmdir(path_.c_str());  // removes the folder if no worker was started
   } else if (!path_.empty() && ::rmdir(path_.c_str()) != 0) {

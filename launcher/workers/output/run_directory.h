@@ -43,10 +43,13 @@ class RunDirectory {
   /// Path of the folder; empty if there is none.
   const std::string& path() const { return path_; }
   bool is_kept() const { return is_kept_; }
+  /// Leaves a kept folder as it is: its file server may not answer.
+  void leave() { is_left_ = is_kept_; }
 
  private:
   std::string path_;
   bool is_kept_ = false;
+  bool is_left_ = false;
 };
 
 /// Creates a folder of mode 0700 in the first usable place for temporary files;

@@ -6,16 +6,20 @@ namespace launcher {
 namespace {
 
 constexpr const char* kStallTimer = "stalled console";
+constexpr const char* kLineTimer = "unfinished line";
+// Programs write most lines in two or more pieces, one soon after the other.
+constexpr std::chrono::milliseconds kTimeToEndLine{300};
 
 }  // namespace
 
-// Resume after each round: a console gets room only by a write during a round.
+// Resume after each round: an OutputThread that has room causes one.
 WorkerOutput::WorkerOutput(EventLoop& loop)
     : loop_(loop), rounds_(loop.watch_rounds([this] { resume(); })) {}
 
 WorkerOutput::~WorkerOutput() {
   loop_.unwatch(rounds_);
   loop_.disarm_timer(kStallTimer);
+  loop_.disarm_timer(kLineTimer);
   for (Source& source : sources_) {
     stop(source);
   }
@@ -46,7 +50,32 @@ void WorkerOutput::read(Source& source) {
     stop(source);
     // Force a round of the event loop when the console counts as stalled, even
     // if no other event arrives.
-    loop_.arm_timer(kStallTimer, Console::kStallTime, [] {});
+    loop_.arm_timer(kStallTimer, OutputThread::kStallTime, [] {});
+  }
+  if (source.stream.unshown_since() && !awaits_line_ends_) {
+    await_line_ends();
+  }
+}
+
+void WorkerOutput::await_line_ends() {
+  awaits_line_ends_ = true;
+  loop_.arm_timer(kLineTimer, kTimeToEndLine, [this] { show_unfinished(); });
+}
+
+void WorkerOutput::show_unfinished() {
+  awaits_line_ends_ = false;
+  const auto latest = std::chrono::steady_clock::now() - kTimeToEndLine;
+  for (Source& source : sources_) {
+    const auto since = source.stream.unshown_since();
+    if (!since || source.has_ended) {
+      continue;
+    }
+    // The rest of a paused stream's line may be in its pipe.
+    if (*since <= latest && source.token != 0) {
+      source.stream.show_unfinished();
+    } else if (!awaits_line_ends_) {
+      await_line_ends();
+    }
   }
 }
 

@@ -8,7 +8,8 @@
 namespace launcher {
 
 /// Reads the streams of all workers of one attempt as data arrives. Pauses a
-/// stream while its console or log file is congested.
+/// stream while its console or log file is congested. Shows a line that does
+/// not end (a prompt, a progress bar) within a second.
 class WorkerOutput {
  public:
   explicit WorkerOutput(EventLoop& loop);
@@ -38,10 +39,13 @@ class WorkerOutput {
   void start(Source& source);
   void read(Source& source);
   void stop(Source& source);
+  void await_line_ends();
+  void show_unfinished();
 
   EventLoop& loop_;
   EventLoop::Token rounds_;
   std::list<Source> sources_;
+  bool awaits_line_ends_ = false;  // a timer is armed
 };
 
 }  // namespace launcher

@@ -20,7 +20,6 @@
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/join.h"
 #include "ddp/optim/fused.h"
@@ -28,6 +27,7 @@
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
+#include "test/support/forwarding_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 #include "test/support/rank_threads.h"
@@ -148,7 +148,7 @@ TEST_CASE("post-local SGD averages gradients, then parameters",
 }
 
 /// Records the largest all-reduce.
-class LargestMessage : public detail::ForwardingBackend {
+class LargestMessage : public test::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
   Work allreduce(Tensors& tensors,

@@ -14,6 +14,8 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/base/partition_whole.h"
 #include "ddp/checkpoint.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
 #include "test/ddp/amp/scaled_toy.h"
@@ -197,9 +199,8 @@ TEST_CASE("p ranks keep 1/p of the state each, and send the parameters once",
   });
 }
 
-TEST_CASE("the whole state comes together on any rank", "[zero][ranks]") {
+TEST_CASE("the whole state comes together on rank 0", "[zero][ranks]") {
   const int size = GENERATE(1, 2, 3);
-  const int to = GENERATE_COPY(range(0, size));
   const std::string kind = "fused adamw";
   run_ranks(size, [&](const Group& group) {
     const auto params = mixed();
@@ -208,20 +209,17 @@ TEST_CASE("the whole state comes together on any rank", "[zero][ranks]") {
     const auto alone = make_optimizer(kind, Groups{reference});
     train(optimizer, params, 0, 3);
     train(*alone, reference, 0, 3);
-    const auto whole = optimizer.consolidate(to);
-    TORCH_CHECK((whole != nullptr) == (group->getRank() == to));
+    const auto state = optimizer.state_dict();
+    TORCH_CHECK(state.isNone() == (group->getRank() != 0));
     train(optimizer, params, 3, 4);  // the whole state is a copy
     train(*alone, reference, 3, 4);
     TORCH_CHECK(equal(params, reference));
-    if (whole) {
-      auto values = mixed();
-      const auto before = trained_alone(mixed(), kind, 3);
-      const c10::NoGradGuard no_grad;
-      for (size_t i = 0; i < params.size(); ++i) {
-        params[i].copy_(before[i]);  // `whole` steps these
-      }
-      train(*whole, params, 3, 4);
-      TORCH_CHECK(equal(params, reference));
+    if (!state.isNone()) {
+      const auto again = trained_alone(mixed(), kind, 3);
+      const auto whole = make_optimizer(kind, Groups{again});
+      detail::load_optimizer(*whole, state);
+      train(*whole, again, 3, 4);
+      TORCH_CHECK(equal(again, reference));
     }
   });
 }
@@ -230,31 +228,27 @@ TEST_CASE("a state of another number of ranks is taken", "[zero][ranks]") {
   const int before = GENERATE(1, 3);
   const int after = GENERATE(1, 2);
   const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adagrad");
-  std::string file;
+  std::string bytes;
   run_ranks(before, [&](const Group& group) {
     const auto params = mixed();
     ZeroRedundancyOptimizer optimizer(params, maker(kind), group);
     train(optimizer, params, 0, 3);
     optimizer.param_groups()[0].options().set_lr(0.5);
-    if (const auto whole = optimizer.consolidate()) {
-      std::ostringstream bytes;
-      torch::save(*whole, bytes);
-      file = bytes.str();
+    const auto state = optimizer.state_dict();
+    if (!state.isNone()) {
+      bytes = detail::to_bytes(state);
     }
   });
   auto reference = trained_alone(mixed(), kind, 3);
   const auto start = copies(reference);
   const auto alone = make_optimizer(kind, Groups{reference});
-  std::istringstream bytes(file);
-  torch::load(*alone, bytes);  // a plain optimizer loads it, too
+  // A plain optimizer loads it, too.
+  detail::load_optimizer(*alone, detail::from_bytes(bytes));
   train(*alone, reference, 3, 6);
   run_ranks(after, [&](const Group& group) {
     const auto params = copies(start);
     ZeroRedundancyOptimizer optimizer(params, maker(kind), group);
-    const auto whole = optimizer.make_whole();
-    std::istringstream mine(file);
-    torch::load(*whole, mine);
-    optimizer.take(*whole);
+    optimizer.load_state_dict(detail::from_bytes(bytes));
     TORCH_CHECK(optimizer.param_groups()[0].options().get_lr() == 0.5);
     train(optimizer, params, 3, 6);
     TORCH_CHECK(equal(params, reference));
@@ -517,15 +511,16 @@ TEST_CASE("a sharded optimizer refuses what it cannot do", "[zero]") {
       Contains("has made none"));
   ZeroRedundancyOptimizer optimizer(params, maker("sgd"));
   std::stringstream file;
-  CHECK_THROWS_WITH(torch::save(optimizer, file), Contains("consolidate()"));
-  torch::save(*optimizer.consolidate(), file);
-  CHECK_THROWS_WITH(torch::load(optimizer, file), Contains("make_whole()"));
-  CHECK_THROWS_WITH(optimizer.consolidate(1), Contains("rank from 0 to 0"));
-  CHECK_THROWS_WITH(optimizer.take(*make_optimizer("adam", Groups{params})),
-                    Contains("kind"));
-  CHECK_THROWS_WITH(
-      optimizer.take(*make_optimizer("sgd", Groups{Tensors{params[0]}})),
-      Contains("Expected 2 parameters in group 0, but got 1"));
+  CHECK_THROWS_WITH(torch::save(optimizer, file), Contains("Checkpoint"));
+  torch::save(*make_optimizer("sgd", Groups{params}), file);
+  CHECK_THROWS_WITH(torch::load(optimizer, file), Contains("Checkpoint"));
+  const auto state_of = [](const std::string& kind, const Tensors& some) {
+    return detail::optimizer_to_value(*make_optimizer(kind, Groups{some}));
+  };
+  CHECK_THROWS_WITH(optimizer.load_state_dict(state_of("adamw", params)),
+                    Contains("another one than SGD"));
+  CHECK_THROWS_WITH(optimizer.load_state_dict(state_of("sgd", {params[0]})),
+                    Contains("a group of 1 parameters, but this one's has 2"));
   optimizer.Optimizer::add_param_group(test::parameters({{4}}));
   CHECK_THROWS_WITH(optimizer.step(), Contains("add_param_group"));
 }

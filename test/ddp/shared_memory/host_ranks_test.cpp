@@ -392,7 +392,7 @@ TEST_CASE("gradients outlive their wrapper and the job") {
   }));
 }
 
-TEST_CASE("a forked child leaves the ranks' memory alone") {
+TEST_CASE("a forked child leaves the ranks' memory and group alone") {
   expect_whole(run_rank_processes(2, [](int rank) {
     init_process_group(over_gloo());
     Model model(make_net(), options_over(nullptr));
@@ -403,6 +403,7 @@ TEST_CASE("a forked child leaves the ranks' memory alone") {
       for (const auto& parameter : model->parameters()) {
         parameter.mutable_grad().reset();
       }
+      destroy_process_group();
       ::_exit(0);
     }
     int status = -1;
@@ -410,6 +411,7 @@ TEST_CASE("a forked child leaves the ranks' memory alone") {
     TORCH_CHECK(status == 0);
     TORCH_CHECK(model->parameters()[0].grad().equal(before));
     loss_of(model, rank, 1).backward();
+    barrier();
     destroy_process_group();
   }));
 }

@@ -3,7 +3,7 @@ on two hosts that are network namespaces. Skips a scheduler that is not installe
 (Debian: slurmctld, slurmd and slurm-client; openmpi-bin; mpich).
 
     python3 schedulers_test.py --ddprun DDPRUN [--all-reduce DDPRUN_ALLREDUCE]
-                               [--train TRAIN]
+                               [--train TRAIN] [--mpi-programs FOLDER]
 
 Needs root, or namespaces for users, and util-linux and iproute2.
 """
@@ -304,13 +304,50 @@ class SlurmTest(Scheduler, unittest.TestCase):
                          sorted(re.findall(hashes, undisturbed)), text)
 
 
+class MpiScheduler(Scheduler):
+    """Tests for MPI. `mpi` is the library's name in the names of programs."""
+
+    def run_program(self, name, hosts, count, *arguments):
+        program = os.path.join(SETTINGS.mpi_programs or "",
+                               f"{name}_{self.mpi}")
+        if not os.path.exists(program):
+            self.skipTest("there is no program for this MPI")
+        result = run(self.mpirun(hosts, count, "env", *arguments[1:], program,
+                                 *arguments[:1]), **self.variables)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def test_groups_over_mpi(self):
+        for hosts, count in (("node0:2", 2), ("node0:1,node1:1", 2),
+                             ("node0:2,node1:2", 4)):
+            for level in ("SINGLE", "SERIALIZED"):
+                with self.subTest(hosts=hosts, level=level):
+                    result = self.run_program(
+                        "mpi_group_test", hosts, count, "~[large]",
+                        f"MPI_LEVEL={level}")
+                    self.assertEqual(
+                        len(re.findall("All tests passed", result.out)), count,
+                        result)
+
+    def test_the_sample(self):
+        result = self.run_program("mpi_minimal", "node0:1,node1:1", 2)
+        self.assertRegex(result.out, r"y = (3|2\.9\d*) x \+ -(1|0\.9\d*), loss")
+
+    def test_more_bytes_than_mpi_counts(self):
+        self.run_program("mpi_group_test", "node0:2", 2, "[large]")
+
+
 @unittest.skipUnless(found("mpirun.openmpi"), "Open MPI is not installed")
-class OpenMpiTest(Scheduler, unittest.TestCase):
+class OpenMpiTest(MpiScheduler, unittest.TestCase):
+    mpi = "openmpi"
+
     def mpirun(self, hosts, count, *command):
         return [
             "mpirun.openmpi", "--allow-run-as-root", "--mca", "plm", "rsh",
             "--mca", "plm_rsh_agent", self.hosts.agent, "--mca",
             "plm_rsh_no_tree_spawn", "1", "--mca", "oob_tcp_if_include", "v0,v1",
+            "--mca", "btl_tcp_if_include", "10.209.0.0/24", "--mca",
+            "btl_base_warn_component_unused", "0",
             "--host", hosts, "-n", str(count), *command]
 
     def task_a_host(self, command):
@@ -321,7 +358,8 @@ class OpenMpiTest(Scheduler, unittest.TestCase):
 
 
 @unittest.skipUnless(found("mpirun.mpich"), "MPICH is not installed")
-class MpichTest(Scheduler, unittest.TestCase):
+class MpichTest(MpiScheduler, unittest.TestCase):
+    mpi = "mpich"
     # MPICH gives neither the host of rank 0 nor a number of the job.
     variables = {"MASTER_ADDR": "node0"}
 
@@ -345,6 +383,7 @@ def main():
     parser.add_argument("--ddprun", required=True)
     parser.add_argument("--all-reduce")
     parser.add_argument("--train", help="the sample")
+    parser.add_argument("--mpi-programs", help="their folder")
     parser.add_argument("filters", nargs="*")
     parser.parse_args(namespace=SETTINGS)
     schedulers = (SlurmTest, OpenMpiTest, MpichTest)

@@ -396,6 +396,9 @@ TEST_CASE("a job whose logs lie where nothing answers hears of a death") {
   job.signal(SIGTERM);  // else the job waits for its logs
   const auto result = job.finish();
   CHECK(result.status.code == 9);
+  CHECK_THAT(result.err,
+             Contains("ddprun: output was lost, so this is no success: ") &&
+                 Contains(" 5 bytes of " + folder.path()));
   CHECK(!result.left_something);
   CHECK(!job.left_files());
 #endif
@@ -425,6 +428,9 @@ TEST_CASE(
   job.signal(SIGTERM);  // else the job waits for its stdout
   const auto result = job.finish();
   CHECK(result.status.code == 9);
+  CHECK_THAT(
+      result.err,
+      Contains("so this is no success: ") && Contains(" bytes of stdout\n"));
   CHECK(!result.left_something);
   CHECK(!job.left_files());
 #endif
@@ -443,6 +449,46 @@ TEST_CASE("output that a stop signal left unwritten is no success") {
   const auto result = job.finish();
   CHECK(result.status.code != 0);
   CHECK(!result.left_something);
+#endif
+}
+
+TEST_CASE("a --report-json that lies where nothing answers stops no job") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  Ddprun job({"--nproc-per-node=2",
+              "--max-restarts=1",
+              "--report-json=" + file,
+              "sh",
+              "-c",
+              "echo line; [ $RANK = 0 ] || exit 9; exec sleep 1000"},
+             slow_system("reports"));
+  job.await_err("writing\n");
+  job.await_out("line\n", 4);
+  job.await_err("rank 1 failed first: exit code 9", 2);
+  job.signal(SIGTERM);  // else the job waits for its report
+  const auto result = job.finish();
+  CHECK(result.status.code == 9);
+  CHECK_THAT(result.err, Contains(" bytes of " + file + "\n"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}
+
+TEST_CASE("a job whose error files lie where nothing answers ends") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  Ddprun job({"sh", "-c", "echo why >&2; exit 9"}, slow_system("errors"));
+  job.await_err("opening\n");
+  const auto result = job.finish();
+  CHECK(result.status.code == 9);
+  CHECK_THAT(result.err,
+             Contains("failed first: exit code 9") && Contains("    | why\n"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
 #endif
 }
 

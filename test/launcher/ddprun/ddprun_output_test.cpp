@@ -95,6 +95,82 @@ TEST_CASE("a reader that goes away (| head) does not end the job") {
   CHECK(job.finish().code() == 0);
 }
 
+TEST_CASE("a step without a newline is shown at once, and logged as it is") {
+  const ddp::test::TemporaryFolder folder;
+  Ddprun::Arguments arguments{"--log-dir=" + folder.path()};
+  const std::string option = GENERATE("", "--tee=3", "--output=pty");
+  if (!option.empty()) {
+    arguments.push_back(option);
+  }
+  arguments.insert(
+      arguments.end(),
+      {"sh", "-c", "printf 'step 1\\r'; read line; printf 'step 2\\n'"});
+  Ddprun job(arguments);
+  job.await_out("[0] step 1");  // the worker goes on when its input ends
+  const auto result = job.finish();
+  CHECK(result.out == "[0] step 1\r[0] step 2\n");
+  if (option == "--tee=3") {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.path().filename() == "stdout.log") {
+        CHECK(ddp::test::read_file(entry.path()) == "step 1\rstep 2\n");
+      }
+    }
+  }
+}
+
+namespace {
+
+constexpr size_t kUnread = 200'000;
+const std::string kWriteUnread =
+    "head -c " + std::to_string(kUnread - 5) + " /dev/zero | tr '\\0' x; echo";
+
+}  // namespace
+
+TEST_CASE("the bytes that nobody has read when a signal came are counted") {
+  const launcher::Pipe pipe = launcher::make_pipe();
+  const auto room = static_cast<size_t>(::fcntl(pipe.read.get(), F_GETPIPE_SZ));
+  Ddprun job({"sh", "-c", kWriteUnread + "; echo written >&2; exec sleep 600"},
+             {},
+             "",
+             {},
+             [&pipe] { ::dup2(pipe.write.get(), STDOUT_FILENO); });
+  job.await_err("written\n");
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err,
+             Contains("output was lost, so this is no success: " +
+                      std::to_string(kUnread - room) + " bytes of stdout\n"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a terminal that nobody reads stops no death and no signal") {
+  const auto terminal = launcher::make_pseudo_terminal({});
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then " + kWriteUnread +
+                  "; exec sleep 600; fi; echo ready >&2; read line; exit 9"},
+             {},
+             "",
+             {},
+             [&terminal] { ::dup2(terminal.write.get(), STDOUT_FILENO); });
+  job.await_err("ready\n");
+  SECTION("a death") {
+    job.await_err("rank 1 failed (exit code 9)");
+    job.signal(SIGTERM);  // else the job waits for the reader
+    CHECK(job.finish().code() == 9);
+  }
+  SECTION("a signal") {
+    job.signal(SIGTERM);
+    job.await_err("SIGTERM came");
+    const auto result = job.finish();
+    CHECK(!result.left_something);
+    CHECK(!job.left_files());
+  }
+}
+
 TEST_CASE("stdout and stderr stay apart") {
   const auto result =
       run_ddprun({"sh", "-c", "echo out; echo err >&2; printf 'no newline'"});

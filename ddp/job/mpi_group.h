@@ -1,0 +1,427 @@
+#pragma once
+
+// Compiled with the program's own mpi.h. No library of this project links MPI.
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "ddp/job/backends.h"
+#include "ddp/job/rendezvous.h"
+
+namespace ddp {
+namespace detail {
+
+/// @throws c10::Error with MPI's text unless `code` is MPI_SUCCESS.
+inline void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) {
+    std::string text(MPI_MAX_ERROR_STRING, '\0');
+    int length = 0;
+    MPI_Error_string(code, text.data(), &length);
+    text.resize(static_cast<size_t>(length));
+    TORCH_CHECK(false, call, " failed: ", text);
+  }
+}
+
+/// The collectives of MPI as a backend for CPU tensors. Each call has completed
+/// when it returns; bulk collectives of MPI are faster so, and most MPI
+/// libraries make progress only inside of a call.
+class MpiBackend : public c10d::Backend {
+ public:
+  /// @param comm  a communicator of its own, which the backend frees.
+  MpiBackend(MPI_Comm comm, int rank, int size)
+      : Backend(rank, size), comm_(comm) {
+    check_mpi(MPI_Query_thread(&level_), "MPI_Query_thread");
+  }
+
+  ~MpiBackend() override {
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_over != 0) {
+      TORCH_WARN("Expected the groups of ddp::mpi_group to be released before ",
+                 "MPI_Finalize(), but got one that is released afterwards");
+    } else if (may_call()) {
+      MPI_Comm_free(&comm_);
+    }
+  }
+
+  MpiBackend(const MpiBackend&) = delete;
+  MpiBackend& operator=(const MpiBackend&) = delete;
+
+  const std::string getBackendName() const override { return "mpi"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(
+      std::vector<at::Tensor>& tensors,
+      const c10d::AllreduceOptions& options) override {
+    const auto lock = enter("all-reduce");
+    const at::NoGradGuard no_grad;
+    for (auto& tensor : tensors) {
+      check_tensor(tensor);
+      const at::Tensor flat = reducible(tensor);
+      reduce_in_place(flat.is_complex() ? at::view_as_real(flat) : flat,
+                      operation_for(tensor, options.reduceOp));
+      copy_back(tensor, flat);
+    }
+    return done(tensors);
+  }
+
+  c10::intrusive_ptr<c10d::Work> broadcast(
+      std::vector<at::Tensor>& tensors,
+      const c10d::BroadcastOptions& options) override {
+    const auto lock = enter("broadcast");
+    const at::NoGradGuard no_grad;
+    for (auto& tensor : tensors) {
+      check_tensor(tensor);
+      const at::Tensor flat = tensor.contiguous();
+      auto* bytes = static_cast<char*>(flat.data_ptr());
+      for_pieces(flat.nbytes(), [&](size_t first, int count) {
+        check_mpi(MPI_Bcast(bytes + first,
+                            count,
+                            MPI_BYTE,
+                            static_cast<int>(options.rootRank),
+                            comm_),
+                  "MPI_Bcast");
+      });
+      copy_back(tensor, flat);
+    }
+    return done(tensors);
+  }
+
+  c10::intrusive_ptr<c10d::Work> allgather(
+      std::vector<std::vector<at::Tensor>>& outputs,
+      std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& /*options*/) override {
+    const auto lock = enter("all-gather");
+    gather_bytes(inputs.at(0), outputs.at(0));
+    return done(outputs[0]);
+  }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      const c10d::AllgatherOptions& /*options*/) override {
+    const auto lock = enter("all-gather");
+    auto rows = output.view({getSize(), input.numel()}).unbind();
+    gather_bytes(input.reshape({-1}), rows);
+    return done({output});
+  }
+
+  c10::intrusive_ptr<c10d::Work> gather(
+      std::vector<std::vector<at::Tensor>>& outputs,
+      std::vector<at::Tensor>& inputs,
+      const c10d::GatherOptions& /*options*/) override {
+    const auto lock = enter("gather");
+    std::vector<at::Tensor> none;
+    auto& rows = outputs.empty() ? none : outputs[0];
+    gather_bytes(inputs.at(0), rows);
+    return done(rows);
+  }
+
+  c10::intrusive_ptr<c10d::Work> barrier(
+      const c10d::BarrierOptions& /*options*/) override {
+    const auto lock = enter("barrier");
+    check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+    return done({});
+  }
+
+ private:
+  /// MPI counts by int.
+  static constexpr size_t kPiece = size_t{1} << 30;
+
+  /// Returns whether MPI lets this thread call it.
+  bool may_call() const {
+    int is_main = 1;
+    if (level_ < MPI_THREAD_SERIALIZED) {
+      MPI_Is_thread_main(&is_main);
+    }
+    return is_main != 0;
+  }
+
+  std::unique_lock<std::mutex> enter(const char* call) {
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    TORCH_CHECK(is_over == 0,
+                "Expected no ",
+                call,
+                " over a group of ddp::mpi_group after MPI_Finalize(), but got "
+                "one; release models and groups before it");
+    TORCH_CHECK(may_call(),
+                "Expected the ",
+                call,
+                " on the thread that has called MPI_Init(), which MPI's level ",
+                level_ == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE"
+                                            : "MPI_THREAD_FUNNELED",
+                " asks for, but got it on another thread; call forward() and "
+                "backward() there, or ask MPI_Init_thread() for "
+                "MPI_THREAD_SERIALIZED");
+    return std::unique_lock(mutex_);
+  }
+
+  static void check_tensor(const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
+                "Expected a dense CPU tensor for a group of ddp::mpi_group, "
+                "but got one with layout ",
+                tensor.layout(),
+                " on ",
+                tensor.device());
+  }
+
+  static c10::intrusive_ptr<c10d::Work> done(std::vector<at::Tensor> tensors) {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(std::move(tensors)));
+    return c10d::Work::create_from_future(future);
+  }
+
+  static void copy_back(at::Tensor& tensor, const at::Tensor& flat) {
+    if (!flat.is_alias_of(tensor)) {
+      tensor.copy_(flat);
+    }
+  }
+
+  template <typename Call>
+  static void for_pieces(size_t size, const Call& call, size_t piece = kPiece) {
+    for (size_t first = 0; first < size; first += piece) {
+      call(first, static_cast<int>(std::min(piece, size - first)));
+    }
+  }
+
+  /// Returns the contiguous tensor to reduce: a float one for narrow floats.
+  static at::Tensor reducible(const at::Tensor& tensor) {
+    const bool is_narrow = tensor.is_floating_point() && tensor.itemsize() < 4;
+    return (is_narrow ? tensor.to(at::kFloat) : tensor).contiguous();
+  }
+
+  static MPI_Datatype datatype_of(const at::Tensor& tensor) {
+    switch (tensor.scalar_type()) {
+      case at::kBool:
+      case at::kByte:
+        return MPI_UINT8_T;
+      case at::kChar:
+        return MPI_INT8_T;
+      case at::kShort:
+        return MPI_INT16_T;
+      case at::kInt:
+        return MPI_INT32_T;
+      case at::kLong:
+        return MPI_INT64_T;
+      case at::kFloat:
+        return MPI_FLOAT;
+      case at::kDouble:
+        return MPI_DOUBLE;
+      default:
+        TORCH_CHECK(false,
+                    "Expected a type that MPI reduces, but got ",
+                    tensor.scalar_type());
+    }
+  }
+
+  static MPI_Op operation_for(const at::Tensor& tensor,
+                              const c10d::ReduceOp& operation) {
+    const bool is_bool = tensor.scalar_type() == at::kBool;
+    TORCH_CHECK(!tensor.is_complex() || operation == c10d::ReduceOp::SUM,
+                "Expected a sum of complex tensors, but got another operation");
+    switch (static_cast<c10d::ReduceOp::RedOpType>(operation)) {
+      case c10d::ReduceOp::SUM:
+        return is_bool ? MPI_MAX : MPI_SUM;
+      case c10d::ReduceOp::PRODUCT:
+        return is_bool ? MPI_MIN : MPI_PROD;
+      case c10d::ReduceOp::MIN:
+        return MPI_MIN;
+      case c10d::ReduceOp::MAX:
+        return MPI_MAX;
+      case c10d::ReduceOp::BAND:
+        return MPI_BAND;
+      case c10d::ReduceOp::BOR:
+        return MPI_BOR;
+      case c10d::ReduceOp::BXOR:
+        return MPI_BXOR;
+      default:
+        TORCH_CHECK(false,
+                    "Expected SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR over a "
+                    "group of ddp::mpi_group, but got another operation");
+    }
+  }
+
+  void reduce_in_place(const at::Tensor& flat, MPI_Op operation) {
+    const auto type = datatype_of(flat);
+    auto* bytes = static_cast<char*>(flat.data_ptr());
+    const auto width = static_cast<size_t>(flat.element_size());
+    for_pieces(static_cast<size_t>(flat.numel()), [&](size_t first, int count) {
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE,
+                              bytes + first * width,
+                              count,
+                              type,
+                              operation,
+                              comm_),
+                "MPI_Allreduce");
+    });
+  }
+
+  /// Fills `outputs`, one tensor per rank; none: this rank wants none.
+  void gather_bytes(const at::Tensor& input, std::vector<at::Tensor>& outputs) {
+    const at::NoGradGuard no_grad;
+    check_tensor(input);
+    const auto size = static_cast<size_t>(getSize());
+    TORCH_CHECK(outputs.empty() || outputs.size() == size,
+                "Expected an output for each of ",
+                size,
+                " ranks, but got ",
+                outputs.size());
+    const at::Tensor flat = input.contiguous();
+    std::vector<at::Tensor> rows;
+    for (const auto& output : outputs) {
+      check_tensor(output);
+      TORCH_CHECK(output.nbytes() == flat.nbytes(),
+                  "Expected outputs of ",
+                  flat.nbytes(),
+                  " bytes, as the input has, but got one of ",
+                  output.nbytes());
+      rows.push_back(output.contiguous());
+    }
+    const size_t piece = kPiece / size;
+    std::vector<char> all(size * std::min(piece, flat.nbytes()));
+    auto* mine = static_cast<char*>(flat.data_ptr());
+    const auto gather_piece = [&](size_t first, int count) {
+      check_mpi(MPI_Allgather(mine + first,
+                              count,
+                              MPI_BYTE,
+                              all.data(),
+                              count,
+                              MPI_BYTE,
+                              comm_),
+                "MPI_Allgather");
+      for (size_t rank = 0; rank < rows.size(); ++rank) {
+        const char* begin = all.data() + rank * static_cast<size_t>(count);
+        auto* row = static_cast<char*>(rows[rank].data_ptr());
+        std::copy(begin, begin + count, row + first);
+      }
+    };
+    for_pieces(flat.nbytes(), gather_piece, piece);
+    for (size_t rank = 0; rank < rows.size(); ++rank) {
+      copy_back(outputs[rank], rows[rank]);
+    }
+  }
+
+  MPI_Comm comm_;
+  int level_ = MPI_THREAD_SINGLE;
+  std::mutex mutex_;  ///< one thread at a time, for MPI_THREAD_SERIALIZED
+};
+
+}  // namespace detail
+
+/// Returns the function with which the ranks of `comm` exchange bytes, for
+/// `ProcessGroupOptions::exchange`. `comm` must live as long as the function.
+///
+/// Thread contract: as MPI's level asks for.
+inline ByteExchange mpi_exchange(MPI_Comm comm) {
+  return [comm](const std::string& mine) {
+    int size = 0;
+    detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    std::string padded = mine;
+    padded.resize(kMostExchangedBytes);
+    std::string all(kMostExchangedBytes * static_cast<size_t>(size), '\0');
+    constexpr auto kCount = static_cast<int>(kMostExchangedBytes);
+    detail::check_mpi(MPI_Allgather(padded.data(),
+                                    kCount,
+                                    MPI_BYTE,
+                                    all.data(),
+                                    kCount,
+                                    MPI_BYTE,
+                                    comm),
+                      "MPI_Allgather");
+    std::vector<std::string> texts;
+    for (size_t rank = 0; rank < static_cast<size_t>(size); ++rank) {
+      texts.emplace_back(all.c_str() + rank * kMostExchangedBytes);
+    }
+    return texts;
+  };
+}
+
+/// Makes a group of the ranks of an MPI communicator, for the option
+/// `process_group` of the wrapper, the reducer, the exchanges and the samplers,
+/// in a program that MPI has started: no `init_process_group`, no MASTER_ADDR.
+/// Collective over `comm`, which is duplicated; the program goes on to use its
+/// own.
+///
+/// - `device` is the CPU: MPI's collectives of CPU tensors, each of which has
+///   completed when it returns: all-reduce, broadcast, all-gather, gather
+///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
+///   summed in float.
+/// - `device` is a GPU: an NCCL group, whose ranks find each other through a
+///   store at rank 0, at a port chosen by the kernel that travels over `comm`.
+///   Errors are catchable as those of `init_process_group` are.
+///
+/// The group knows nothing of ranks that leave, and reports no wait that never
+/// ends: a rank that dies is MPI's matter, which by default aborts the others.
+/// The time-outs of c10d do not apply on the CPU.
+///
+/// SyncBatchNorm layers take a group of their own
+/// (`SyncBatchNormOptions::process_group`): nothing orders their collectives
+/// with those of the gradients.
+///
+/// Thread contract: with MPI_THREAD_SINGLE or MPI_THREAD_FUNNELED, the thread
+/// that has called MPI_Init makes the group, calls forward and backward of its
+/// models and every collective; a call on another thread throws. Above, one
+/// thread at a time. The group makes no thread on the CPU. Release it, with all
+/// models that use it, before MPI_Finalize.
+///
+/// Example:
+/// @code
+///   int main(int argc, char** argv) {
+///     MPI_Init(&argc, &argv);
+///     {
+///       auto group = ddp::mpi_group(MPI_COMM_WORLD);
+///       ddp::DistributedDataParallel model(
+///           net, ddp::DistributedDataParallelOptions().process_group(group));
+///       train(model);
+///     }
+///     MPI_Finalize();
+///   }
+/// @endcode
+///
+/// @throws c10::Error if MPI is not initialised or has been finalised, `comm`
+///   is MPI_COMM_NULL or an inter-communicator, or NCCL cannot connect.
+inline c10::intrusive_ptr<c10d::Backend> mpi_group(
+    MPI_Comm comm, c10::Device device = c10::Device(c10::kCPU)) {
+  int has_begun = 0;
+  int is_over = 0;
+  MPI_Initialized(&has_begun);
+  MPI_Finalized(&is_over);
+  TORCH_CHECK(has_begun != 0 && is_over == 0,
+              "Expected ddp::mpi_group between MPI_Init() and MPI_Finalize(), "
+              "but got it ",
+              has_begun == 0 ? "before MPI_Init()" : "after MPI_Finalize()");
+  TORCH_CHECK(comm != MPI_COMM_NULL,
+              "Expected a communicator for ddp::mpi_group, but got "
+              "MPI_COMM_NULL: this rank is no member of it");
+  int is_inter = 0;
+  detail::check_mpi(MPI_Comm_test_inter(comm, &is_inter),
+                    "MPI_Comm_test_inter");
+  TORCH_CHECK(is_inter == 0,
+              "Expected an intra-communicator for ddp::mpi_group, but got an "
+              "inter-communicator; MPI_Intercomm_merge() makes one of it");
+  int rank = 0;
+  int size = 0;
+  detail::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  if (!device.is_cpu()) {
+    return detail::make_guest_nccl_backend(
+        rank, size, device, mpi_exchange(comm));
+  }
+  MPI_Comm own = MPI_COMM_NULL;
+  detail::check_mpi(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
+  return c10::make_intrusive<detail::MpiBackend>(own, rank, size);
+}
+
+}  // namespace ddp

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/job/mpi_group.h"  // IWYU pragma: export
