@@ -9,8 +9,8 @@
 #include "launcher/base/error.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/launch.h"
-#include "launcher/machine/affinity.h"
 #include "launcher/machine/host.h"
+#include "launcher/machine/topology.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
 

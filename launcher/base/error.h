@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/base/one_line.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 

@@ -2,10 +2,15 @@
 
 #include <optional>
 #include <string>
-
-#include "launcher/base/signal_names.h"
+#include <string_view>
 
 namespace launcher {
+
+/// Returns "SIGTERM" for 15; "signal 40" for a number without a name.
+std::string signal_name(int number);
+
+/// Returns 15 for "SIGTERM" or "TERM"; 0 for an unknown name.
+int signal_number(std::string_view name);
 
 /// How a process ended: by exit(code) or by a signal.
 struct ExitStatus {

@@ -8,7 +8,7 @@
 
 #include "launcher/base/fd.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/base/shortened.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "ddp/base/text/number.h"
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 #include "launcher/doctor/diagnose.h"
-#include "launcher/doctor/units.h"
+#include "launcher/doctor/finding.h"
 #include "launcher/plan/devices.h"
 
 namespace launcher {

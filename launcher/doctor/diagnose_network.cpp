@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "launcher/doctor/diagnose.h"
-#include "launcher/doctor/units.h"
+#include "launcher/doctor/finding.h"
 
 namespace launcher {
 namespace {

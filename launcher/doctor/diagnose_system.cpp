@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 #include "launcher/doctor/diagnose.h"
-#include "launcher/doctor/units.h"
+#include "launcher/doctor/finding.h"
 
 namespace launcher {
 namespace {

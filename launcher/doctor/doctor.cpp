@@ -1,12 +1,10 @@
 #include "launcher/doctor/doctor.h"
 
-#include "launcher/doctor/all_reduce_run.h"
+#include "launcher/doctor/all_reduce.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
-#include "launcher/doctor/probe_gpus.h"
-#include "launcher/doctor/probe_network.h"
-#include "launcher/doctor/probe_system.h"
-#include "launcher/machine/affinity.h"
+#include "launcher/doctor/probes.h"
+#include "launcher/machine/topology.h"
 #include "launcher/plan/devices.h"
 
 namespace launcher {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,5 +44,20 @@ Finding failing(std::string subject, const std::string& error_text);
 
 /// Returns ddprun's exit code: 1 if there is an error.
 int exit_code_of(const Findings& findings);
+
+/// Formats bytes: "64 MiB", "1.5 GiB".
+std::string bytes_text(int64_t bytes);
+
+/// Formats a number with one decimal: "2.7".
+std::string decimal_text(double number);
+
+/// Formats CUDA's version numbers: 12080 is "12.8".
+std::string cuda_text(int version);
+
+/// Formats NCCL's version numbers: 22809 is "2.28.9".
+std::string nccl_text(int version);
+
+/// Formats a list: "a, b and c".
+std::string list_text(const std::vector<std::string>& items);
 
 }  // namespace launcher

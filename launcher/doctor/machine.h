@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/doctor/all_reduce_facts.h"
+#include "launcher/doctor/all_reduce.h"
 #include "launcher/machine/topology.h"
 
 // Facts that ddprun --doctor reads from a machine, separate from the judgement,

@@ -1,4 +1,4 @@
-#include "launcher/doctor/probe_gpus.h"
+#include "launcher/doctor/probes.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "launcher/doctor/probe_system.h"
+#include "launcher/doctor/probes.h"
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -12,8 +12,7 @@
 
 #include "ddp/base/text/number.h"
 #include "launcher/base/text_file.h"
-#include "launcher/machine/cgroup_path.h"
-#include "launcher/machine/job_cgroup.h"
+#include "launcher/machine/cgroup.h"
 
 namespace launcher {
 namespace {

@@ -10,7 +10,6 @@
 #include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/net/address.h"
-#include "launcher/net/endpoint.h"
 #include "launcher/net/line_server.h"
 #include "launcher/net/name_lookup.h"
 #include "launcher/net/port.h"

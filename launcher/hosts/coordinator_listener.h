@@ -5,7 +5,6 @@
 
 #include "launcher/base/fd.h"
 #include "launcher/net/address.h"
-#include "launcher/net/endpoint.h"
 #include "launcher/options/rendezvous_config.h"
 
 namespace launcher {

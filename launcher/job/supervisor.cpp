@@ -9,8 +9,8 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/base/count_text.h"
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/base/text.h"
 #include "launcher/job/report/hang_text.h"
 #include "launcher/workers/output/run_directory.h"
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/machine/affinity.h"
+#include "launcher/base/error.h"
+#include "launcher/machine/topology.h"
 
 namespace launcher {
 
@@ -55,5 +56,17 @@ class Execution {
   std::vector<char*> environment_;
   CpuSet cpus_;
 };
+
+/// Explains why an existing program could not be executed, and what to do. Pure
+/// function.
+///
+/// @param error errno of execve()
+LaunchError exec_failure(const std::string& path, int error);
+
+/// Explains why a worker could not be bound to its CPUs, and what to do. Pure
+/// function.
+///
+/// @param error errno of CpuSet::bind()
+LaunchError binding_failure(int error);
 
 }  // namespace launcher

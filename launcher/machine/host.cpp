@@ -10,8 +10,8 @@
 
 #include "ddp/base/gpu_checks.h"
 #include "launcher/base/text_file.h"
-#include "launcher/machine/affinity.h"
-#include "launcher/machine/cgroup_path.h"
+#include "launcher/machine/cgroup.h"
+#include "launcher/machine/topology.h"
 
 namespace launcher {
 namespace {

@@ -1,9 +1,13 @@
 #include "launcher/machine/process_state.h"
 
+#include <dirent.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 
 #include "launcher/base/text_file.h"
 
@@ -40,6 +44,29 @@ bool catches_signal(pid_t pid, int number) {
 
 pid_t reporter_of(pid_t worker, pid_t named) {
   return named > 0 && ::getsid(named) == worker ? named : worker;
+}
+
+std::vector<int> open_descriptors() {
+  std::vector<int> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"),
+                                                   ::closedir);
+  const int own = folder ? ::dirfd(folder.get()) : -1;
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd != own) {
+      found.push_back(fd);
+    }
+  }
+  if (!folder) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur,
+                                                            rlim_t{1} << 16));
+         ++fd) {
+      found.push_back(fd);
+    }
+  }
+  return found;
 }
 
 }  // namespace launcher

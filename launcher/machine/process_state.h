@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace launcher {
 
@@ -29,5 +30,9 @@ bool catches_signal(pid_t pid, int number);
 /// Returns the process that reports for a worker: `named` if it is in the
 /// worker's session, otherwise the worker itself.
 pid_t reporter_of(pid_t worker, pid_t named);
+
+/// Returns the open file descriptors of this process. Without /proc, returns
+/// all possible numbers, up to 65,536.
+std::vector<int> open_descriptors();
 
 }  // namespace launcher

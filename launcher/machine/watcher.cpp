@@ -9,7 +9,7 @@
 #include <set>
 
 #include "ddp/base/child_process.h"
-#include "launcher/machine/open_descriptors.h"
+#include "launcher/machine/process_state.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <sys/types.h>
 
 #include "launcher/base/fd.h"
-#include "launcher/machine/job_cgroup.h"
+#include "launcher/machine/cgroup.h"
 
 namespace launcher {
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "ddp/base/net/address.h"
 #include "ddp/base/net/tcp.h"
 
@@ -20,5 +22,14 @@ using ddp::detail::own_end;
 using ddp::detail::port_of;
 using ddp::detail::SocketAddress;
 using ddp::detail::with_port;
+
+/// Host and port of a store or a coordinator.
+struct Endpoint {
+  std::string host;
+  int port = 0;  ///< 0: not chosen yet
+};
+
+/// "host:port", or "[fe80::1]:port".
+std::string text_of(const Endpoint& endpoint);
 
 }  // namespace launcher

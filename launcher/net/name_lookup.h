@@ -7,7 +7,6 @@
 #include <string>
 
 #include "launcher/net/address.h"
-#include "launcher/net/endpoint.h"
 
 namespace launcher {
 

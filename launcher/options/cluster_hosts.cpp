@@ -3,8 +3,8 @@
 #include <stdexcept>
 
 #include "ddp/base/cluster/env_integer.h"
-#include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 namespace {

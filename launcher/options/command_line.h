@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/options/man_page.h"
+#include "launcher/options/help_text.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 
@@ -75,5 +76,32 @@ class CommandLine {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Setters, and the texts of types.
+
+/// Returns a setter that stores the result of `parse` in `target`, which must
+/// outlive the command line.
+template <typename T, typename Parse>
+CommandLine::Setter into(T& target, Parse parse) {
+  return [&target, parse](const std::string& text) { target = parse(text); };
+}
+
+/// Returns the type text of a value with these choices: "a|b".
+inline std::string one_of(const std::vector<std::string>& choices) {
+  std::string type;
+  for (const std::string& choice : choices) {
+    type += (type.empty() ? "" : "|") + choice;
+  }
+  return type;
+}
+
+inline std::string as_text(const std::string& text) {
+  return std::string(stripped(text));
+}
+
+inline std::function<int(const std::string&)> integer(int least, int most) {
+  return
+      [=](const std::string& text) { return parse_integer(text, least, most); };
+}
 
 }  // namespace launcher

@@ -4,8 +4,8 @@
 
 #include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
-#include "launcher/options/rendezvous_values.h"
-#include "launcher/options/setters.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 namespace {
@@ -44,13 +44,12 @@ int meeting_port_beside(int store_port) {
 void HostOptions::bind(CommandLine& line) {
   line.group("Hosts");
   line.toggle("standalone",
-              "One host, with a free port of its own; beats --master-* and "
-              "--rdzv-*",
+              "This host alone; beats --master-* and --rdzv-*",
               [this] { standalone_ = true; });
   line.value("nnodes",
              "N|MIN:MAX",
-             "Hosts of the job, each with its own ddprun; a range with c10d "
-             "only [1, or as many as srun or mpirun started]",
+             "Hosts of the job, each with its own ddprun; a range with "
+             "c10d only [1, or the scheduler's]",
              into(hosts_, parse_host_range));
   line.value("node-rank",
              "N",
@@ -58,50 +57,50 @@ void HostOptions::bind(CommandLine& line) {
              into(said_.host_rank, integer(0, ddp::detail::kMostRanks)));
   line.value("master-addr",
              "HOST",
-             "Name or address of the host with --node-rank 0 [127.0.0.1]",
+             "Host with --node-rank 0 [127.0.0.1]",
              into(said_.master_addr, as_text));
   line.value("master-port",
              "PORT",
-             "Port for rank 0's store [a free one; 29500 with several hosts]",
+             "Port of rank 0's store [a free one; 29500 with several "
+             "hosts]",
              into(said_.master_port, integer(0, 65535)));
-  line.value(
-      "rdzv-endpoint",
-      "HOST[:PORT]",
-      "The same as --master-addr and --master-port; with c10d and several "
-      "hosts the host where they meet, and a port of it [29400]",
-      [this](const std::string& text) {
-        endpoint_ =
-            text.empty() ? std::nullopt : std::optional(parse_endpoint(text));
-      });
+  line.value("rdzv-endpoint",
+             "HOST[:PORT]",
+             "As --master-addr and --master-port; with c10d the place "
+             "where several hosts meet [port 29400]",
+             [this](const std::string& text) {
+               endpoint_ = text.empty() ? std::nullopt
+                                        : std::optional(parse_endpoint(text));
+             });
   line.value("rdzv-backend",
              one_of(backend_names()),
-             "static: the user gives each host its rank; c10d: they agree on "
-             "their ranks and on restarts [static]",
+             "static: each host is given its rank; c10d: they agree on "
+             "ranks and restarts [static]",
              into(backend_, as_text));
   line.value("rdzv-id",
              "ID",
-             "TORCHELASTIC_RUN_ID, also in the name of the log folder",
+             "TORCHELASTIC_RUN_ID, also in names of folders",
              into(said_.run_id, as_text));
   bind_coordinated(line);
   line.toggle("no-cluster",
-              "Leaves the variables of Slurm, MPI and Kubernetes unread, which "
-              "else say what --nnodes, --node-rank and --master-addr do not",
+              "Reads no variables of Slurm, MPI or Kubernetes for "
+              "--nnodes, --node-rank and --master-addr",
               [this] { no_cluster_ = true; });
 }
 
 void HostOptions::bind_coordinated(CommandLine& line) {
   line.value("local-addr",
              "HOST",
-             "With c10d: address of this host for the others [that of its "
+             "With c10d: address of this host for the others [of its "
              "connection to --rdzv-endpoint]",
              into(local_address_, parse_host));
   line.value(
       "rdzv-conf",
       "K=V,...",
-      "With several hosts: join_timeout [600], keep_alive_interval [5], "
-      "keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; with c10d "
-      "last_call_timeout [30] and is_host; else meeting_port [100 above "
-      "--master-port; 0: hosts do not meet]",
+      "With several hosts: join_timeout [600], keep_alive_interval "
+      "[5], keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; "
+      "with c10d last_call_timeout [30] and is_host; else "
+      "meeting_port [100 above --master-port; 0: none]",
       [this](const std::string& text) { read_settings(parse_settings(text)); });
 }
 

@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
-#include "launcher/options/preemption.h"
 #include "launcher/options/rendezvous_config.h"
 #include "launcher/options/values.h"
 

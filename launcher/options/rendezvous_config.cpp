@@ -1,8 +1,15 @@
 #include "launcher/options/rendezvous_config.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <climits>
+#include <stdexcept>
 #include <type_traits>
 
+#include "ddp/base/text/nearest.h"
 #include "launcher/base/overloaded.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 namespace {
@@ -19,6 +26,77 @@ Common* common_of(Config& config) {
         }
       },
       config);
+}
+
+enum class SettingKind { port, number, seconds, truth, store, text };
+
+struct Setting {
+  const char* key;
+  SettingKind kind;
+};
+
+/// Keys of ddprun, and keys that torchrun 2.11's backends static and c10d read.
+constexpr std::array<Setting, 14> kSettings{{
+    {"token_file", SettingKind::text},
+    {"meeting_port", SettingKind::port},
+    {"timeout", SettingKind::number},
+    {"read_timeout", SettingKind::number},
+    {"join_timeout", SettingKind::seconds},
+    {"last_call_timeout", SettingKind::seconds},
+    {"close_timeout", SettingKind::number},
+    {"heartbeat_timeout", SettingKind::number},
+    {"keep_alive_interval", SettingKind::seconds},
+    {"keep_alive_max_attempt", SettingKind::number},
+    {"is_host", SettingKind::truth},
+    {"store_type", SettingKind::store},
+    {"rank", SettingKind::text},
+    {"local_addr", SettingKind::text},
+}};
+
+/// Removes quotes around the whole text, which a shell would have removed.
+std::string_view unquoted(std::string_view text) {
+  const bool is_quoted = text.size() > 1 && text.front() == text.back() &&
+                         (text.front() == '\'' || text.front() == '"');
+  return is_quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return text;
+}
+
+void check_setting(SettingKind kind, const std::string& value) {
+  switch (kind) {
+    case SettingKind::port:
+      parse_integer(value, 0, 65535);
+      break;
+    case SettingKind::number:
+      parse_integer(value, 1, INT_MAX);
+      break;
+    case SettingKind::seconds:
+      parse_seconds(value);
+      break;
+    case SettingKind::truth:
+      parse_choice(
+          lower(value),
+          {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"});
+      break;
+    case SettingKind::store:
+      parse_choice(lower(value), {"tcp", "file"});
+      break;
+    case SettingKind::text:
+      break;
+  }
+}
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys;
+  for (const Setting& setting : kSettings) {
+    keys.emplace_back(setting.key);
+  }
+  return keys;
 }
 
 }  // namespace
@@ -81,6 +159,75 @@ std::optional<int> host_rank(const RendezvousConfig& config) {
 bool may_coordinate(const RendezvousConfig& config) {
   const CoordinatorEndpoint* known = coordinator_endpoint(config);
   return known != nullptr && known->is_here.value_or(true);
+}
+
+const std::vector<std::string>& backend_names() {
+  static const std::vector<std::string> names{"static", "c10d"};
+  return names;
+}
+
+std::map<std::string, std::string> parse_settings(std::string_view text) {
+  std::map<std::string, std::string> settings;
+  text = unquoted(stripped(text));
+  if (stripped(text).empty()) {
+    return settings;
+  }
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = text.substr(begin, end - begin);
+    const size_t equals = std::min(item.find('='), item.size());
+    const auto key = stripped(item.substr(0, equals));
+    const auto value = stripped(item.substr(std::min(equals + 1, item.size())));
+    if (key.empty() || value.empty()) {
+      throw std::invalid_argument(
+          "expected key=value pairs separated by commas, but got \"" +
+          std::string(text) + "\"");
+    }
+    settings.insert_or_assign(std::string(key), std::string(value));
+    begin = end + 1;
+  }
+  return settings;
+}
+
+std::vector<std::string> check_settings(
+    const std::map<std::string, std::string>& settings) {
+  std::vector<std::string> unknown;
+  for (const auto& entry : settings) {
+    const std::string& key = entry.first;
+    const auto known = std::find_if(
+        kSettings.begin(), kSettings.end(), [&key](const Setting& setting) {
+          return key == setting.key;
+        });
+    if (known == kSettings.end()) {
+      unknown.push_back("--rdzv-conf: nobody reads the key " + key +
+                        ddp::detail::did_you_mean(key, known_keys()));
+      continue;
+    }
+    try {
+      check_setting(known->kind, entry.second);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(key + ": " + error.what());
+    }
+  }
+  return unknown;
+}
+
+std::string parse_host(std::string_view text) {
+  text = stripped(text);
+  constexpr size_t kLongestName = 253;
+  const bool is_ipv6 = std::count(text.begin(), text.end(), ':') > 1;
+  const bool is_plain =
+      std::all_of(text.begin(), text.end(), [is_ipv6](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' ||
+               (is_ipv6 && (c == ':' || c == '%'));
+      });
+  if (!is_plain || text.size() > kLongestName) {
+    throw std::invalid_argument(
+        "expected the name or address of this host, without a port, but got "
+        "\"" +
+        std::string(text) + "\"");
+  }
+  return std::string(text);
 }
 
 }  // namespace launcher

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "launcher/options/values.h"
 
@@ -120,5 +123,25 @@ std::optional<int> host_rank(const RendezvousConfig& config);
 
 /// Whether this host may have the job's coordinator.
 bool may_coordinate(const RendezvousConfig& config);
+
+// Values of their options, as in values.h.
+
+/// Returns the names that --rdzv-backend accepts.
+const std::vector<std::string>& backend_names();
+
+/// Parses --rdzv-conf: "key=value,...", or an empty text. Ignores spaces around
+/// keys and values, and quotes around the whole text, as from a YAML file. If a
+/// key is repeated, the last value wins.
+std::map<std::string, std::string> parse_settings(std::string_view text);
+
+/// Checks the values of the known settings.
+///
+/// @returns a line for each unknown setting, with the most similar known one
+std::vector<std::string> check_settings(
+    const std::map<std::string, std::string>& settings);
+
+/// Parses --local-addr: the name or address of a host, without a port, or an
+/// empty text.
+std::string parse_host(std::string_view text);
 
 }  // namespace launcher

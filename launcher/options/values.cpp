@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <map>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/text/number.h"
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
 
 namespace launcher {
 namespace {
@@ -270,6 +272,52 @@ std::vector<int> parse_signals(std::string_view text) {
     signals.push_back(number);
   }
   return signals;
+}
+
+const std::vector<std::string>& binding_names() {
+  static const std::vector<std::string> names{
+      "node", "socket", "exclusive", "core-complex"};
+  return names;
+}
+
+Binding parse_binding(std::string_view text) {
+  const std::map<std::string, Binding> bindings{
+      {"node", Binding::node},
+      {"socket", Binding::socket},
+      {"exclusive", Binding::exclusive},
+      {"core-complex", Binding::core_complex}};
+  return bindings.at(parse_choice(text, binding_names()));
+}
+
+std::vector<int> parse_exit_codes(std::string_view text) {
+  std::vector<int> codes;
+  for (const auto& item : parse_list(text)) {
+    codes.push_back(parse_exit_code(item));
+  }
+  return codes;
+}
+
+int parse_exit_code(std::string_view text) {
+  return parse_integer(text, 1, 255);
+}
+
+Preemption parse_preemption(std::string_view text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto signals = parse_signals(text.substr(0, colon));
+  Preemption preemption;
+  preemption.signal = signals.front();
+  const bool is_job_control =
+      preemption.signal == SIGTSTP || preemption.signal == SIGCONT;
+  if (signals.size() > 1 || is_job_control) {
+    throw std::invalid_argument(
+        "expected one signal that stops and continues nothing, such as "
+        "USR1:60, but got \"" +
+        std::string(text) + "\"");
+  }
+  if (colon < text.size()) {
+    preemption.time = parse_seconds(text.substr(colon + 1));
+  }
+  return preemption;
 }
 
 }  // namespace launcher

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/net/endpoint.h"
+#include "launcher/net/address.h"
 
 // Values of command line options: functions from text to types. Every function
 // throws std::invalid_argument with "expected ..., but got ...". Blanks and
@@ -59,6 +59,22 @@ class StreamMap {
   std::map<int, StreamSet> by_rank_;
 };
 
+/// --numa-binding: the CPUs that a worker may run on.
+enum class Binding {
+  node,          ///< all CPUs of the worker's NUMA node
+  socket,        ///< all CPUs of that node's socket
+  exclusive,     ///< whole cores of that node, not shared
+  core_complex,  ///< CPUs of that node with a common last cache
+};
+
+/// --on-preempt: a signal that announces that the machine will be taken from
+/// the job.
+struct Preemption {
+  int signal = 0;
+  /// Time for the workers to save and exit, before SIGTERM.
+  std::chrono::milliseconds time{30'000};
+};
+
 /// Removes blanks and line ends around the text.
 std::string_view stripped(std::string_view text);
 /// Parses a decimal integer in [least, most].
@@ -96,5 +112,15 @@ const std::vector<std::string>& output_names();
 Output parse_output(std::string_view text);
 /// Parses names of signals that can be handled: "SIGTERM,SIGINT".
 std::vector<int> parse_signals(std::string_view text);
+/// Returns the names that parse_binding() accepts.
+const std::vector<std::string>& binding_names();
+/// Parses "node", "socket", "exclusive" or "core-complex".
+Binding parse_binding(std::string_view text);
+/// Parses exit codes from 1 to 255, separated by commas.
+std::vector<int> parse_exit_codes(std::string_view text);
+/// Parses --preempt-code: 1 to 255.
+int parse_exit_code(std::string_view text);
+/// Parses --on-preempt: "USR1" or "SIGUSR1:60", a signal and seconds.
+Preemption parse_preemption(std::string_view text);
 
 }  // namespace launcher

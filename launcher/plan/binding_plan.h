@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/machine/topology.h"
-#include "launcher/options/binding.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

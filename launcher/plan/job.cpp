@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "ddp/base/cluster/env_integer.h"
-#include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/net/endpoint.h"
+#include "launcher/base/text.h"
+#include "launcher/net/address.h"
 #include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
 #include "launcher/plan/job_token.h"

@@ -11,7 +11,7 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/fd.h"
-#include "launcher/base/patience_text.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 namespace {

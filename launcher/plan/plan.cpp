@@ -5,7 +5,7 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/job_files/job_directory.h"
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
 #include "launcher/plan/name_template.h"
 
 namespace launcher {

@@ -12,8 +12,8 @@
 
 #include "ddp/base/job_files/error_file.h"
 #include "launcher/base/error.h"
-#include "launcher/base/signal_names.h"
-#include "launcher/machine/exec_failure.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/machine/execution.h"
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/progress/stacks.h"

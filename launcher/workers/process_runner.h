@@ -6,8 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "launcher/machine/job_cgroup.h"
-#include "launcher/machine/out_of_memory.h"
+#include "launcher/machine/cgroup.h"
 #include "launcher/machine/strays.h"
 #include "launcher/machine/watcher.h"
 #include "launcher/workers/progress/progress_watch.h"

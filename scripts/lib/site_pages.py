@@ -46,7 +46,7 @@ def readme_pages():
 
 
 def manual_page(roff):
-    """Returns ddprun(1), as launcher/options/man_page.cpp writes it, in
+    """Returns ddprun(1), as launcher/options/help_text.cpp writes it, in
     Markdown."""
     def plain(text):
         text = re.sub(r"\\f[BIR]", "", text)

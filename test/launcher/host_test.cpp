@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "ddp/base/gpu_checks.h"
-#include "launcher/base/signal_names.h"
-#include "launcher/machine/cgroup_path.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/machine/cgroup.h"
 #include "launcher/workers/output/run_directory.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"

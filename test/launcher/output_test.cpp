@@ -14,7 +14,7 @@
 
 #include "launcher/base/last_lines.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/base/shortened.h"
+#include "launcher/base/text.h"
 #include "launcher/machine/pseudo_terminal.h"
 #include "launcher/plan/name_template.h"
 #include "launcher/workers/output/console.h"

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
 #include "test/launcher/policy_text.h"
 #include "test/support/catch.h"
 

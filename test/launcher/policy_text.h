@@ -3,8 +3,8 @@
 #include <csignal>
 #include <string>
 
+#include "launcher/base/exit_status.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/signal_names.h"
 #include "launcher/job/policy/policy.h"
 
 // The actions of a Policy, as text that tests compare.

@@ -7,7 +7,7 @@
 
 #include "launcher/base/error.h"
 #include "launcher/job/report_files.h"
-#include "launcher/machine/out_of_memory.h"
+#include "launcher/machine/cgroup.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/machine/exec_failure.h"
+#include "launcher/machine/execution.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

@@ -1,7 +1,7 @@
 #include "ddp/base/text/nearest.h"
 #include "launcher/base/error.h"
 #include "launcher/options/options.h"
-#include "launcher/options/rendezvous_values.h"
+#include "launcher/options/rendezvous_config.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

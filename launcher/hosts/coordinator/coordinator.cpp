@@ -5,7 +5,7 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/patience_text.h"
+#include "launcher/base/text.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator/rank_assignment.h"
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "ddp/base/text/rank_text.h"
-#include "launcher/base/count_text.h"
-#include "launcher/base/patience_text.h"
+#include "launcher/base/text.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/protocol/waiting_news.h"
 

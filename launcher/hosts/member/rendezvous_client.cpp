@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/base/one_line.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/patience_text.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/hosts/protocol/message_fields.h"
 #include "launcher/plan/job_token.h"
 
 namespace launcher {
@@ -21,6 +20,69 @@ constexpr const char* kChanges[] = {"joined", "left", "vanished", "failed"};
 
 std::string cut(const std::string& text) {
   return text.substr(0, kLongestText);
+}
+
+/// Reads the members of a JSON object from another host. A member that is
+/// missing, has another type or is out of bounds is read as the least value,
+/// and makes the object invalid.
+class MessageFields {
+ public:
+  static constexpr size_t kLongestName = 256;
+
+  /// @param object  must outlive this object
+  explicit MessageFields(const nlohmann::json& object) : object_(object) {}
+
+  bool are_valid() const { return are_valid_; }
+  bool has(const char* name) const;
+
+  int64_t integer(const char* name, int64_t least, int64_t most);
+  int count(const char* name, int least = 0, int most = kLargestCount);
+  bool truth(const char* name);
+  std::string text(const char* name, size_t most = kLongestName);
+
+ private:
+  template <typename T>
+  T fail(T value) {
+    are_valid_ = false;
+    return value;
+  }
+
+  const nlohmann::json& object_;
+  bool are_valid_ = true;
+};
+
+bool MessageFields::has(const char* name) const {
+  return object_.contains(name);
+}
+
+int64_t MessageFields::integer(const char* name, int64_t least, int64_t most) {
+  const auto found = object_.find(name);
+  if (found == object_.end() || !found->is_number_integer() ||
+      (found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{1}
+                                                                   << 62)) {
+    return fail(least);
+  }
+  const auto value = found->get<int64_t>();
+  return value < least || value > most ? fail(least) : value;
+}
+
+int MessageFields::count(const char* name, int least, int most) {
+  return static_cast<int>(integer(name, least, most));
+}
+
+bool MessageFields::truth(const char* name) {
+  const auto found = object_.find(name);
+  return found != object_.end() && found->is_boolean() ? found->get<bool>()
+                                                       : fail(false);
+}
+
+std::string MessageFields::text(const char* name, size_t most) {
+  const auto found = object_.find(name);
+  if (found == object_.end() || !found->is_string() ||
+      found->get_ref<const std::string&>().size() > most) {
+    return fail(std::string());
+  }
+  return found->get<std::string>();
 }
 
 // Messages of a host.

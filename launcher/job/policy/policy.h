@@ -7,7 +7,7 @@
 
 #include "launcher/job/policy/event.h"
 #include "launcher/job/policy/stop_signals.h"
-#include "launcher/options/preemption.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

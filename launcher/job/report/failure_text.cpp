@@ -5,9 +5,8 @@
 #include <cstdio>
 
 #include "ddp/base/text/rank_text.h"
-#include "launcher/base/count_text.h"
-#include "launcher/base/shortened.h"
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/base/text.h"
 #include "launcher/workers/error_file.h"
 
 namespace launcher {

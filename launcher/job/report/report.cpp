@@ -6,8 +6,8 @@
 
 #include "ddp/base/job_files/error_file.h"
 #include "launcher/base/error.h"
+#include "launcher/base/exit_status.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/signal_names.h"
 #include "launcher/job/report/failure_text.h"
 #include "launcher/job/report/hang_text.h"
 #include "launcher/job/report/next_step.h"

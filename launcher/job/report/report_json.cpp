@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launcher/base/exit_status.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/signal_names.h"
 #include "launcher/job/report/failure_text.h"
 #include "launcher/workers/error_file.h"
 

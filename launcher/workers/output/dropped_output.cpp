@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 

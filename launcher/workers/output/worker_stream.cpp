@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "launcher/base/count_text.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 namespace {

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/base/shortened.h"
+#include "launcher/base/text.h"
 #include "launcher/base/text_file.h"
 
 namespace launcher {

@@ -1,6 +1,6 @@
 #include <set>
 
-#include "launcher/machine/affinity.h"
+#include "launcher/machine/topology.h"
 #include "launcher/plan/binding_plan.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

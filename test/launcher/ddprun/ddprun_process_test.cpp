@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "launcher/base/fd.h"
-#include "launcher/machine/job_cgroup.h"
+#include "launcher/machine/cgroup.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

@@ -1,7 +1,5 @@
 #include "launcher/doctor/diagnose.h"
-#include "launcher/doctor/port_holder.h"
-#include "launcher/doctor/probe_network.h"
-#include "launcher/doctor/probe_system.h"
+#include "launcher/doctor/probes.h"
 #include "launcher/options/options.h"
 #include "test/launcher/doctor/machines.h"
 #include "test/support/catch.h"

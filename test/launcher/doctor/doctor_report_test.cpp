@@ -2,9 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/base/count_text.h"
-#include "launcher/doctor/topology_table.h"
-#include "launcher/doctor/units.h"
+#include "launcher/base/text.h"
+#include "launcher/doctor/finding.h"
 #include "launcher/options/options.h"
 #include "test/launcher/doctor/machines.h"
 #include "test/support/catch.h"

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/base/environment.h"
+
 namespace launcher {
 
 /// Output of ddprun-allreduce, which the doctor runs as a job of this host.
@@ -31,5 +33,11 @@ AllReduceFacts parse_all_reduce(std::string_view text);
 /// Returns the bus bandwidth in bytes per second: the bytes that a ring sends
 /// over each link, divided by the time. Comparable between numbers of ranks.
 double bus_bandwidth(const AllReduceFacts& facts);
+
+/// Runs ddprun-allreduce, which lies in the same folder as this program, as a
+/// job with `worker_count` workers on this host, under its own ddprun. Blocks
+/// until the job has ended, about two minutes at most. To be called from the
+/// main thread.
+AllReduceFacts run_all_reduce(int worker_count, const Environment& environment);
 
 }  // namespace launcher

@@ -1,13 +1,44 @@
-#include "launcher/options/man_page.h"
+#include "launcher/options/help_text.h"
 
 #include <sstream>
 #include <string_view>
 
 #include "ddp/base/version.h"
-#include "launcher/options/help_text.h"
 
 namespace launcher {
 namespace {
+
+/// A name and its meaning.
+struct Meaning {
+  const char* name;
+  const char* text;
+};
+
+/// ddprun's exit codes; error.h defines the constants.
+constexpr Meaning kExitCodes[] = {
+    {"0", "All workers ended with 0."},
+    {"1",
+     "ddprun could not do its part: hosts did not meet, a file could not be "
+     "written, output was lost. With --doctor: this machine is not fit."},
+    {"2",
+     "The command line, or a variable that stands for an option, is wrong."},
+    {"126, 127", "PROGRAM cannot be executed; it is not there."},
+    {"128 + N", "Signal N ended the worker that failed first, or the job."},
+    {"the code of --preempt-code",
+     "All workers ended with 0 after the signal of --on-preempt."},
+    {"any other", "That of the worker that failed first."}};
+
+/// Variables without an option. Workers also get torchrun's variables.
+constexpr Meaning kVariables[] = {
+    {"LOGLEVEL",
+     "Least of ddprun's own messages: INFO, WARNING, ERROR [WARNING]."},
+    {"PYTHON_EXEC", "The Python of programs that end in .py."},
+    {"TMPDIR", "Where files of a job lie that has no --log-dir [/tmp]."},
+    {"DDPRUN_TOKEN", "A secret that all hosts of a job must know."},
+    {"DDPRUN_JOB_DIR",
+     "For workers under --hang-timeout and --on-preempt: the folder of the "
+     "files progress_$RANK, to report progress to, and stop_$RANK, which tells "
+     "a worker that has made it to save and to end."}};
 
 /// Escapes text for roff: no command at the start of a line, "-" as a minus
 /// sign.

@@ -1,4 +1,4 @@
-#include "launcher/base/signal_names.h"
+#include "launcher/base/exit_status.h"
 
 #include <csignal>
 #include <iterator>

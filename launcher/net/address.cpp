@@ -1,4 +1,4 @@
-#include "launcher/net/endpoint.h"
+#include "launcher/net/address.h"
 
 namespace launcher {
 
