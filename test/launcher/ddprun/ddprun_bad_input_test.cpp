@@ -50,7 +50,7 @@ TEST_CASE("wrong options") {
   check_refused({"--nproc-per-node=abc", "echo"}, 2, "but got \"abc\"");
   check_refused({"--bogus", "echo"}, 2, "unknown option --bogus");
   check_refused({}, 2, "expected a program");
-  check_refused({"echo"}, 2, "--max-restarts", {{"PET_MAX_RESTARTS", "x"}});
+  check_refused({"echo"}, 2, "PET_MAX_RESTARTS", {{"PET_MAX_RESTARTS", "x"}});
   check_refused({"--nnodes=1", "--nproc-pernode=2", "echo"},
                 2,
                 "(did you mean --nproc-per-node?)");
