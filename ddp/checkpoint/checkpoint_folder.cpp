@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <utility>
 
+#include "ddp/base/text/record.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/detail/folder_plan.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
@@ -17,44 +17,20 @@
 namespace ddp {
 namespace {
 
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
-
 /// Returns the names in a folder; empty if the folder does not exist.
 std::vector<std::string> names_in(const std::string& folder) {
-  const std::unique_ptr<DIR, CloseFolder> opened(::opendir(folder.c_str()));
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()),
+                                                   ::closedir);
   TORCH_CHECK(opened || errno == ENOENT,
               "Cannot read ",
               folder,
               ": ",
               std::strerror(errno));
   std::vector<std::string> names;
-  while (opened) {
-    const auto* entry = ::readdir(opened.get());
-    if (entry == nullptr) {
-      break;
-    }
+  while (const auto* entry = opened ? ::readdir(opened.get()) : nullptr) {
     names.emplace_back(entry->d_name);
   }
   return names;
-}
-
-std::string in_lines(const std::vector<std::string>& texts) {
-  std::string lines;
-  for (const auto& text : texts) {
-    lines += text + '\n';
-  }
-  return lines;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(line);
-  }
-  return lines;
 }
 
 /// Removes obsolete files. A failure only causes a warning.
@@ -168,10 +144,10 @@ bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
   std::string mine;
   ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
-      mine = in_lines(detail::checkpoints_in(names_in(folder_)));
+      mine = detail::join_fields(detail::checkpoints_in(names_in(folder_)));
     }
   });
-  const auto names = lines_of(ranks.gather(mine)[0]);
+  const auto names = detail::split_fields(ranks.gather(mine)[0]).value();
   unsound_.clear();  // an earlier load may have met a disk that was not there
   std::string errors;
   for (const auto& name : names) {

@@ -70,18 +70,14 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// completed. For Gloo; always true for other backends. Thread-safe.
 bool may_be_working(c10d::Backend& backend);
 
-/// Connection of one GPU of this rank with one GPU of each other rank.
-struct GpuConnection {
-  c10::intrusive_ptr<c10d::Backend> backend;
-  c10::Device device;
-  std::chrono::milliseconds timeout;
-  PeerFailure peer_failure;  ///< see `BackendSpec::peer_failure`
-};
-
-/// Connects the GPU. Collective: all ranks connect their devices in the same
-/// order.
+/// Connects one GPU of this rank with one GPU of each other rank. Collective:
+/// all ranks connect their devices in the same order.
+/// @param peer_failure  see `BackendSpec::peer_failure`.
 /// @throws c10::Error as `make_nccl_backend`.
-void connect_gpu(const GpuConnection& wanted);
+void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
+                 c10::Device device,
+                 std::chrono::milliseconds timeout,
+                 const PeerFailure& peer_failure);
 
 /// Creates an NCCL backend and connects `spec.device`. The backend is not bound
 /// to this device, because bound backends refuse the other GPUs of a module on

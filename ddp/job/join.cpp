@@ -20,7 +20,6 @@ namespace {
 // turn.
 constexpr int kJoined = 0;
 constexpr int kIdle = -1;
-constexpr int64_t kManyTurns = 1000;
 
 /// Joins of this thread that let ranks continue without inputs.
 thread_local std::vector<Join*> running_joins;
@@ -178,7 +177,7 @@ void Join::finish(const std::function<void()>& after_turn) {
   is_finishing_ = true;
   const auto finishing =
       c10::make_scope_exit([this] { is_finishing_ = false; });
-  for (int64_t turns = 0;; ++turns) {
+  while (true) {
     // A stop request that only this rank has read reaches the others by its
     // votes.
     if (detail::has_polled_stop_file()) {
@@ -190,13 +189,6 @@ void Join::finish(const std::function<void()>& after_turn) {
       break;
     }
     check_even(turn);
-    if (turns == kManyTurns) {
-      TORCH_WARN("rank ",
-                 group_->getRank(),
-                 " has at least ",
-                 kManyTurns,
-                 " inputs less than others, for which it only waits");
-    }
     const int index = announced[turn.last_live()] - 1;
     joinables_[index].get().take_part(turn);
     if (after_turn) {

@@ -246,10 +246,10 @@ void MonitoredBackend::connect(c10::Device device) {
   if (is_connected(device) || !device.is_cuda()) {
     return;
   }
-  connect_gpu({backend_, device, connect_timeout_, [this] {
-                 const auto left = departed_member();
-                 return left ? describe(*left, record_->passes()) : "";
-               }});
+  connect_gpu(backend_, device, connect_timeout_, [this] {
+    const auto left = departed_member();
+    return left ? describe(*left, record_->passes()) : "";
+  });
   const std::lock_guard lock(connected_mutex_);
   connected_.push_back(device);
 }

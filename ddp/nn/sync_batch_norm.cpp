@@ -42,6 +42,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
               "certain order, but got a forward in one; give each device a "
               "rank (DistributedDataParallel), or use torch::nn::BatchNorm");
   agree(*group, input);
+  check_input(input);
   detail::RunningStatistics running;
   if (options.track_running_stats()) {
     running = {running_mean, running_var, next_factor()};
@@ -53,8 +54,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
                                          running,
                                          options.eps(),
                                          options.num_features(),
-                                         exchanged_,
-                                         problem_of(input)});
+                                         exchanged_});
   if (options.track_running_stats()) {
     num_batches_tracked += 1;
   }
@@ -96,20 +96,22 @@ void SyncBatchNormImpl::agree(c10d::Backend& group, const Tensor& input) {
   has_agreed_ = true;
 }
 
-std::string SyncBatchNormImpl::problem_of(const Tensor& input) const {
+void SyncBatchNormImpl::check_input(const Tensor& input) const {
   const auto type = input.scalar_type();
-  const bool fits = input.dim() >= 2 &&
-                    input.size(1) == options.num_features() &&
-                    input.is_floating_point() &&
-                    detail::statistics_type(type) == exchanged_ &&
-                    (!weight.defined() || weight.device() == input.device());
-  return fits ? ""
-              : c10::str("a ",
-                         type,
-                         " input of shape ",
-                         c10::Join(" x ", input.sizes()),
-                         " on ",
-                         input.device());
+  TORCH_CHECK(
+      input.dim() >= 2 && input.size(1) == options.num_features() &&
+          input.is_floating_point() &&
+          detail::statistics_type(type) == exchanged_ &&
+          (!weight.defined() || weight.device() == input.device()),
+      "Expected inputs of one SyncBatchNorm to fit together, but got a ",
+      type,
+      " input of shape ",
+      c10::Join(" x ", input.sizes()),
+      " on ",
+      input.device(),
+      "; give every rank an input of ",
+      options.num_features(),
+      " channels in dimension 1, of one floating-point type");
 }
 
 /// Returns the weight of the batch in the running statistics, as in

@@ -70,7 +70,7 @@ class SyncBatchNormImpl
              const torch::Tensor& num_batches_tracked);
   Group ranks() const;
   void agree(c10d::Backend& group, const torch::Tensor& input);
-  std::string problem_of(const torch::Tensor& input) const;
+  void check_input(const torch::Tensor& input) const;
   double next_factor() const;
 
   Group group_;
@@ -110,15 +110,11 @@ class SyncBatchNormImpl
 ///
 /// @throws c10::Error in training mode, on every rank if the layers of the
 ///   ranks differ in channels, eps or type of statistics (first forward); other
-///   options are not compared. On the CPU also on every rank if an input has
-///   another number of channels or type of statistics on any rank (the error
-///   names the rank), and if all ranks together have only one value per
-///   channel. On a GPU, where this check would stall the host, an input that
-///   does not fit throws on its own rank, and the other ranks ignore it. None
-///   of these errors makes other ranks wait in this forward. An input on
-///   another device than the rank's GPU does: they wait until its rank has
-///   left. In evaluation mode an input that does not fit throws on its own
-///   rank, as with torch::nn::BatchNorm. Also throws in a backward pass with
+///   options are not compared. On the CPU also on every rank if all ranks
+///   together have only one value per channel. An input of another number of
+///   channels, type of statistics or device throws on its own rank; in training
+///   mode the other ranks wait until this rank has left. Also throws in a
+///   backward pass with
 ///   create_graph, and in training mode within a `Join` without
 ///   throw_on_early_termination or in a replica of a `dp::DataParallel` of
 ///   several devices, if the group has several ranks.

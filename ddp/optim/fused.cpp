@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -29,6 +30,9 @@ using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
 constexpr int64_t kFirstStep = 1;  // number of a first step
+
+template <class Options>
+constexpr bool kIsAdamW = std::is_same_v<Options, AdamWOptions>;
 
 /// Parameters that one call of a fused kernel steps, with their gradients and
 /// states.
@@ -136,11 +140,14 @@ void call_kernel(const Batch& batch, const SGDOptions& options) {
       /*is_first_step=*/options.momentum() != 0 && batch.step == kFirstStep);
 }
 
-template <class State, class Options>
-bool add_adam(Optimizer& optimizer,
-              std::vector<Batch>& batches,
-              const Options& options,
-              const at::Tensor& param) {
+/// Adds a parameter of Adam or AdamW.
+template <class Options>
+bool add_to_batch(Optimizer& optimizer,
+                  std::vector<Batch>& batches,
+                  const Options& options,
+                  const at::Tensor& param) {
+  using State =
+      std::conditional_t<kIsAdamW<Options>, AdamWParamState, AdamParamState>;
   auto* state = find_state<State>(optimizer, param);
   if (state == nullptr) {
     auto made = std::make_unique<State>();
@@ -168,29 +175,20 @@ bool add_adam(Optimizer& optimizer,
   return true;
 }
 
-bool add_to_batch(Optimizer& optimizer,
-                  std::vector<Batch>& batches,
-                  const AdamOptions& options,
-                  const at::Tensor& param) {
-  return add_adam<AdamParamState>(optimizer, batches, options, param);
-}
-
-bool add_to_batch(Optimizer& optimizer,
-                  std::vector<Batch>& batches,
-                  const AdamWOptions& options,
-                  const at::Tensor& param) {
-  return add_adam<AdamWParamState>(optimizer, batches, options, param);
-}
-
 /// Runs an Adam kernel. The kernels need a step tensor for each parameter; all
 /// parameters of a batch have the same step.
-template <class Kernel, class Options>
-void call_adam(const Kernel& kernel,
-               const Batch& batch,
-               const Options& options) {
+template <class Options>
+void call_kernel(const Batch& batch, const Options& options) {
   const auto step =
       at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
   const std::vector<at::Tensor> steps(batch.params.size(), step);
+  const auto kernel = [](const auto&... inputs) {
+    if constexpr (kIsAdamW<Options>) {
+      at::_fused_adamw_(inputs...);
+    } else {
+      at::_fused_adam_(inputs...);
+    }
+  };
   kernel(batch.params,
          batch.grads,
          batch.states[0],
@@ -204,18 +202,6 @@ void call_adam(const Kernel& kernel,
          options.eps(),
          options.amsgrad(),
          /*maximize=*/false);
-}
-
-void call_kernel(const Batch& batch, const AdamOptions& options) {
-  call_adam([](const auto&... inputs) { at::_fused_adam_(inputs...); },
-            batch,
-            options);
-}
-
-void call_kernel(const Batch& batch, const AdamWOptions& options) {
-  call_adam([](const auto&... inputs) { at::_fused_adamw_(inputs...); },
-            batch,
-            options);
 }
 
 bool has_repeats(const std::vector<at::Tensor>& params) {

@@ -3,14 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
-#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/utils/tensor_flatten.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
@@ -23,8 +20,6 @@
 #include "ddp/job/process_group.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
-#include "ddp/job/wait.h"
-#include "ddp/tensors/alias_without_view.h"
 #include "ddp/tensors/ignored_parameters.h"
 
 namespace ddp {
@@ -129,92 +124,6 @@ std::vector<OptimizerParamGroup> owned_by(
     }
   }
   return owned;
-}
-
-// From this size on, copying into a shared message costs more than a message of
-// its own.
-constexpr size_t kLargeBytes = size_t{1} << 20;
-
-/// One large parameter, or the small parameters of one owner and dtype.
-struct OwnerMessage {
-  int owner;
-  std::vector<at::Tensor> params;
-};
-
-bool is_large(const at::Tensor& param) {
-  return param.nbytes() >= kLargeBytes && param.is_non_overlapping_and_dense();
-}
-
-/// Equal arguments give equal messages on all ranks.
-std::vector<OwnerMessage> group_into_messages(
-    const std::vector<at::Tensor>& params, const std::vector<int>& owners) {
-  std::vector<OwnerMessage> messages;
-  std::map<std::pair<int, c10::ScalarType>, size_t> index_of_small;
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (is_large(params[i])) {
-      messages.push_back({owners[i], {params[i]}});
-      continue;
-    }
-    const auto [found, is_new] = index_of_small.try_emplace(
-        {owners[i], params[i].scalar_type()}, messages.size());
-    if (is_new) {
-      messages.push_back({owners[i], {}});
-    }
-    messages[found->second].params.push_back(params[i]);
-  }
-  return messages;
-}
-
-/// Returns the tensor to broadcast: the memory of a large parameter, or a copy
-/// of several small ones.
-at::Tensor payload_of(const OwnerMessage& message, bool is_owner) {
-  const at::Tensor& first = message.params.front();
-  if (is_large(first)) {
-    return detail::alias_without_view(
-        first.variable_data(), first.storage_offset(), {first.numel()}, {1});
-  }
-  if (is_owner) {
-    return torch::utils::flatten_dense_tensors(message.params);
-  }
-  int64_t numel = 0;
-  for (const auto& param : message.params) {
-    numel += param.numel();
-  }
-  return at::empty({numel}, first.options().requires_grad(false));
-}
-
-/// Copies each parameter from its owner, rank `owners[i]` for `params[i]`, to
-/// all ranks. A large parameter is a message of its own, from and to its own
-/// memory; the small ones of one owner and dtype are one message. All messages
-/// are in flight at once. Does not count as a modification for autograd.
-/// Collective.
-/// @param params  on one device; shapes, strides and dtypes are equal on all
-///   ranks.
-/// @throws c10::Error if a rank has left or the group's time-out is over.
-void broadcast_from_owners(c10d::Backend& group,
-                           const std::vector<at::Tensor>& params,
-                           const std::vector<int>& owners) {
-  const c10::NoGradGuard no_grad;
-  const auto messages = group_into_messages(params, owners);
-  std::vector<at::Tensor> payloads;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (const auto& message : messages) {
-    payloads.push_back(payload_of(message, message.owner == group.getRank()));
-    c10d::BroadcastOptions options;
-    options.rootRank = message.owner;
-    std::vector<at::Tensor> sent{payloads.back()};
-    works.push_back(group.broadcast(sent, options));
-  }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const OwnerMessage& message = messages[i];
-    detail::wait(works[i],
-                 group,
-                 "broadcast of the parameters that rank " +
-                     std::to_string(message.owner) + " has stepped");
-    if (message.owner != group.getRank() && !is_large(message.params.front())) {
-      detail::copy_pieces(payloads[i], message.params);
-    }
-  }
 }
 
 }  // namespace
@@ -338,11 +247,15 @@ void ZeroRedundancyOptimizer::step_with_peers() {
     throw;
   }
   if (group_) {
-    std::vector<int> owners;
-    for (const auto& of_group : owners_) {
-      owners.insert(owners.end(), of_group.begin(), of_group.end());
+    std::vector<std::vector<at::Tensor>> owned(size());
+    for (size_t g = 0; g < owners_.size(); ++g) {
+      for (size_t i = 0; i < owners_[g].size(); ++i) {
+        owned[owners_[g][i]].push_back(param_groups_[g].params()[i]);
+      }
     }
-    broadcast_from_owners(*group_, parameters_of(param_groups_), owners);
+    for (int owner = 0; owner < size(); ++owner) {
+      detail::broadcast_from(owner, *group_, owned[owner]);
+    }
   }
 }
 

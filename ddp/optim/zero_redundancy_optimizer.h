@@ -34,8 +34,8 @@ namespace ddp {
 /// `param_groups()`, as schedulers do; the next step uses them.
 ///
 /// A step sends the bytes of the parameters once, by broadcasts of the stepped
-/// parameters. Large parameters are sent from their own memory, small ones of
-/// one rank and dtype together in one message.
+/// parameters. Those of one rank and dtype travel together, in messages of
+/// about 250 MB at most.
 ///
 /// In a `Join` the optimizer is one of the joinables,
 /// `Join({*model, optimizer})`: a rank without inputs makes the plain step of

@@ -188,21 +188,9 @@ void ReducerImpl::before_forward() {
   }
 }
 
-void ReducerImpl::on_pass(std::function<void()> action) {
+void ReducerImpl::set_functions(PassFunctions functions) {
   const std::lock_guard lock(mutex_);
-  on_pass_ = std::move(action);
-}
-
-void ReducerImpl::mean_over(std::function<int()> ranks) {
-  const std::lock_guard lock(mutex_);
-  mean_over_ = std::move(ranks);
-}
-
-void ReducerImpl::compare_if(std::function<bool()> is_asked,
-                             std::function<void()> compare) {
-  const std::lock_guard lock(mutex_);
-  is_asked_ = std::move(is_asked);
-  compare_ = std::move(compare);
+  functions_ = std::move(functions);
 }
 
 void ReducerImpl::release() {
@@ -315,11 +303,13 @@ void ReducerImpl::open(at::Device device) {
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
   }
-  const int ranks = mean_over_ ? mean_over_() : reduction_->group->getSize();
-  TORCH_CHECK(ranks > 0,
-              "Expected mean_over to return the number of ranks to average "
-              "over, but got ",
-              ranks);
+  const int ranks =
+      functions_.ranks ? functions_.ranks() : reduction_->group->getSize();
+  TORCH_CHECK(
+      ranks > 0,
+      "Expected PassFunctions::ranks to return the number of ranks to average "
+      "over, but got ",
+      ranks);
   averaged_pass_ = std::move(averaged_pass);
   state_ = State::collecting;
   end_.reset();
@@ -363,7 +353,7 @@ void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   all.buckets.set_scale(all.exchange->scale(ranks));
   all.peers->note_pass();
   ++all.passes;
-  asks_ = is_asked_ && is_asked_();
+  asks_ = functions_.is_asked && functions_.is_asked();
   fill_known();
 }
 
@@ -464,8 +454,8 @@ std::vector<size_t> ReducerImpl::finish() {
     all.exchange->finish(all.buckets.bucket(i));
   }
   auto kept = agree();
-  if (on_pass_) {
-    on_pass_();
+  if (functions_.at_end) {
+    functions_.at_end();
   }
   kept.insert(kept.end(), all.never.begin(), all.never.end());
   kept.insert(kept.end(), all.frozen.begin(), all.frozen.end());
@@ -695,7 +685,7 @@ std::vector<size_t> ReducerImpl::agree() {
   const bool is_asked = is_cpu && sums->any_asks;
   if (!options_.find_unused_parameters()) {
     if (is_asked) {
-      compare_();
+      functions_.compare();
     }
     return {};
   }
@@ -709,9 +699,11 @@ std::vector<size_t> ReducerImpl::agree() {
     }
   }
   all.used_map->exchange(
-      *all.group, without, is_cpu && is_asked_ && is_asked_());
+      *all.group,
+      without,
+      is_cpu && functions_.is_asked && functions_.is_asked());
   if (is_cpu && all.used_map->has_flag()) {
-    compare_();
+    functions_.compare();
   }
   return missing_.empty() ? std::vector<size_t>() : all.used_map->unused();
 }
@@ -752,17 +744,8 @@ void Reducer::before_forward() {
   impl_->before_forward();
 }
 
-void Reducer::on_pass(std::function<void()> action) {
-  impl_->on_pass(std::move(action));
-}
-
-void Reducer::mean_over(std::function<int()> ranks) {
-  impl_->mean_over(std::move(ranks));
-}
-
-void Reducer::compare_if(std::function<bool()> is_asked,
-                         std::function<void()> compare) {
-  impl_->compare_if(std::move(is_asked), std::move(compare));
+void Reducer::set_functions(PassFunctions functions) {
+  impl_->set_functions(std::move(functions));
 }
 
 void Reducer::shadow_pass(int ranks) {

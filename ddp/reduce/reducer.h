@@ -17,6 +17,27 @@ namespace detail {
 class ReducerImpl;
 }
 
+/// Functions that a reducer calls in each reduced pass, on every rank, with
+/// gradient recording off. They must not call the reducer.
+struct PassFunctions {
+  /// Returns how many ranks a pass averages over, a positive number, else
+  /// `backward()` throws c10::Error. Called at the beginning of each pass in
+  /// which the rank has gradients. It may communicate; if it throws, there is
+  /// no pass. Default: the size of the group.
+  std::function<int()> ranks;
+  /// Runs after the gradients have been exchanged; for other data that ranks
+  /// share once per step. It may communicate. It runs before `backward()`
+  /// returns, on the thread that ends the pass (with GPUs mostly one of
+  /// autograd's).
+  std::function<void()> at_end;
+  /// Makes a comparison that all ranks make in a pass in which `is_asked`
+  /// returns true on one of them, before `at_end`. `is_asked` is called at the
+  /// beginning of each pass and must not communicate; `compare` may. On CPUs
+  /// only.
+  std::function<bool()> is_asked;
+  std::function<void()> compare;
+};
+
 /// Averages gradients over ranks while the backward pass still runs.
 ///
 /// On the CPU, `.grad` is divided by the number of ranks and copied into its
@@ -118,26 +139,8 @@ class Reducer {
   ///   that trains has changed since the constructor.
   void before_forward();
 
-  /// Sets an action that runs in every reduced pass, on every rank, after the
-  /// gradients have been exchanged; for other data that ranks share once per
-  /// step. It may communicate, and must not call this reducer. It runs before
-  /// `backward()` returns, on the thread that ends the pass (with GPUs mostly
-  /// one of autograd's), with gradient recording off.
-  void on_pass(std::function<void()> action);
-
-  /// Sets a comparison that all ranks make in a pass in which `is_asked`
-  /// returns true on one of them, after the gradients have been exchanged and
-  /// before the action of `on_pass`. `is_asked` is called at the beginning of
-  /// each pass and must not communicate; `compare` may. On CPUs only.
-  void compare_if(std::function<bool()> is_asked,
-                  std::function<void()> compare);
-
-  /// Sets a function that returns how many ranks a pass averages over. It is
-  /// called on every rank at the beginning of each pass in which the rank has
-  /// gradients. It may communicate, and must not call this reducer; if it
-  /// throws, there is no pass. The number must be positive, else `backward()`
-  /// throws c10::Error. Default: the size of the group.
-  void mean_over(std::function<int()> ranks);
+  /// Sets the functions that each reduced pass calls.
+  void set_functions(PassFunctions functions);
 
   /// Completes a pass of the other ranks without gradients of this one. On the
   /// CPU the call takes as long as their pass: one of them has to be in

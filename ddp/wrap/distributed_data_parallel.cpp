@@ -207,16 +207,21 @@ void DistributedDataParallelBase::make_reducer(
       group,
       DistributedDataParallelOptions(options_).exchange(exchange));
   pass_ = std::make_shared<Pass>(Pass{this, group, {*inner_, ignored_}, {}});
+  PassFunctions functions;
+  functions.ranks = [pass = pass_] { return pass->begin(); };
+  functions.at_end = [pass = pass_] { pass->end(); };
   if (options_.broadcast_buffers()) {
     pass_->buffers.emplace(pass_->modules, options_.buffer_hook());
-    reducer_->compare_if(
-        [pass = pass_] { return pass->buffers->has_changed(); },
-        [pass = pass_] { pass->buffers->compare(*pass->group); });
+    functions.is_asked = [pass = pass_] {
+      return pass->buffers->has_changed();
+    };
+    functions.compare = [pass = pass_] {
+      pass->buffers->compare(*pass->group);
+    };
   }
+  reducer_->set_functions(std::move(functions));
   reducer_->release();  // no graph of it exists
   reducer_->share_pauses(pauses_);
-  reducer_->mean_over([pass = pass_] { return pass->begin(); });
-  reducer_->on_pass([pass = pass_] { pass->end(); });
 }
 
 std::vector<std::string> DistributedDataParallelBase::compared_options(

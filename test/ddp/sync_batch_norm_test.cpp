@@ -328,7 +328,7 @@ TEST_CASE("an input without a gradient needs no second exchange", "[syncbn]") {
   });
 }
 
-TEST_CASE("an input that fits not is an error on all ranks",
+TEST_CASE("an input that fits not is an error on its rank",
           "[syncbn][errors]") {
   const int wrong = GENERATE(0, 2);
   const auto bad = GENERATE(as<Tensor>(),
@@ -338,21 +338,23 @@ TEST_CASE("an input that fits not is an error on all ranks",
                             torch::zeros({0, 5}),
                             torch::zeros({2, 4}, torch::kInt));
   std::ostringstream named;
-  named << " on rank " << wrong << ": a " << bad.scalar_type()
-        << " input of shape " << c10::Join(" x ", bad.sizes()) << " on cpu; "
+  named << "a " << bad.scalar_type() << " input of shape "
+        << c10::Join(" x ", bad.sizes()) << " on cpu; "
         << "give every rank an input of 4 channels";
   run_ranks(3, [&](const Group& group) {
     SyncBatchNorm norm(4, group);
     const auto good = numbers({2, 4, 2}, 1, torch::kFloat);
     norm->forward(good);
     const auto before = norm->running_mean.clone();
-    std::string error;
-    try {
-      norm->forward(group->getRank() == wrong ? bad : good);
-    } catch (const c10::Error& caught) {
-      error = caught.what_without_backtrace();
+    if (group->getRank() == wrong) {
+      std::string error;
+      try {
+        norm->forward(bad);
+      } catch (const c10::Error& caught) {
+        error = caught.what_without_backtrace();
+      }
+      TORCH_CHECK(error.find(named.str()) != std::string::npos, error);
     }
-    TORCH_CHECK(error.find(named.str()) != std::string::npos, error);
     TORCH_CHECK(norm->running_mean.equal(before));
     norm->forward(good);
     TORCH_CHECK(norm->num_batches_tracked.item<int64_t>() == 2);

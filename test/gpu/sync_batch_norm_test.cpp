@@ -113,10 +113,9 @@ TEST_CASE("an input that fits not is its own rank's error on GPUs", "[gpu]") {
     norm->forward(good);
     std::string error;
     try {
-      const bool is_wrong = rank.rank == 1;
-      const auto output =
-          norm->forward(is_wrong ? torch::ones({2, 3}, rank.device) : good);
-      rank.expect_close(output, torch::zeros({2, 4}), "what is left");
+      if (rank.rank == 1) {
+        norm->forward(torch::ones({2, 3}, rank.device));
+      }
     } catch (const c10::Error& caught) {
       error = caught.what_without_backtrace();
     }

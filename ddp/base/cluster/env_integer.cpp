@@ -43,4 +43,8 @@ std::string env_text(const EnvReader& reader, const char* name) {
   return text == nullptr ? "" : text;
 }
 
+bool is_filled(const EnvReader& reader, const char* name) {
+  return !env_text(reader, name).empty();
+}
+
 }  // namespace ddp::detail

@@ -29,4 +29,7 @@ int require_env_integer(const EnvReader& reader,
 /// Returns the value of a variable, or "" if it is not set.
 std::string env_text(const EnvReader& reader, const char* name);
 
+/// Returns true if the variable is set and not empty.
+bool is_filled(const EnvReader& reader, const char* name);
+
 }  // namespace ddp::detail

@@ -1,23 +1,16 @@
-#include <string_view>
-
 #include "ddp/base/cluster/env_integer.h"
 #include "ddp/base/cluster/schedulers.h"
 
 namespace ddp::detail {
 namespace {
 
-bool is_set(const EnvReader& reader, const char* name) {
-  const char* text = reader(name);
-  return text != nullptr && *text != '\0';
-}
-
 /// Returns true if RANK and WORLD_SIZE count pods, instead of workers of a
 /// launcher.
 bool counts_pods(const EnvReader& reader) {
-  return is_set(reader, "KUBERNETES_SERVICE_HOST") &&
-         is_set(reader, env::kRank) && is_set(reader, env::kWorldSize) &&
-         is_set(reader, env::kMasterAddr) && !is_set(reader, env::kLocalRank) &&
-         !is_set(reader, env::kRunId);
+  return is_filled(reader, "KUBERNETES_SERVICE_HOST") &&
+         is_filled(reader, env::kRank) && is_filled(reader, env::kWorldSize) &&
+         is_filled(reader, env::kMasterAddr) &&
+         !is_filled(reader, env::kLocalRank) && !is_filled(reader, env::kRunId);
 }
 
 ClusterTask kubeflow_task(const EnvReader& reader) {
@@ -30,7 +23,7 @@ ClusterTask kubeflow_task(const EnvReader& reader) {
   task.master_addr = reader(env::kMasterAddr);
   // Some versions set "localhost" on the master; other pods cannot reach the
   // master at this name.
-  if (task.master_addr == "localhost" && is_set(reader, "HOSTNAME")) {
+  if (task.master_addr == "localhost" && is_filled(reader, "HOSTNAME")) {
     task.master_addr = reader("HOSTNAME");
   }
   task.master_port =

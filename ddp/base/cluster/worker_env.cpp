@@ -12,17 +12,13 @@ namespace ddp {
 namespace {
 
 using detail::env_integer;
+using detail::is_filled;
 using detail::kMostRanks;
 using detail::require_env_integer;
 
 constexpr const char* kAdvice =
     ". Start the program with ddprun or torchrun, or set RANK, WORLD_SIZE, "
     "LOCAL_RANK, MASTER_ADDR and MASTER_PORT by hand";
-
-bool is_filled(const EnvReader& reader, const char* name) {
-  const char* text = reader(name);
-  return text != nullptr && *text != '\0';
-}
 
 void read_master(const EnvReader& reader, WorkerEnv& result) {
   if (!is_filled(reader, env::kMasterAddr)) {

@@ -70,22 +70,25 @@ class CatchableErrorsGuard {
 
 /// Connects on a separate thread: NCCL waits for a missing rank without limit,
 /// and the wait cannot be cancelled.
-void connect_gpu(const GpuConnection& wanted) {
-  const int rank = wanted.backend->getRank();
+void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
+                 c10::Device device,
+                 std::chrono::milliseconds timeout,
+                 const PeerFailure& peer_failure) {
+  const int rank = backend->getRank();
   const bool is_connected = connect_on_thread(
-      [backend = wanted.backend, device = wanted.device] {
+      [backend, device] {
         set_current_device(device);
         backend->eagerConnectSingleDevice(device);
       },
-      wanted.peer_failure ? wanted.peer_failure : [] { return std::string(); },
-      wanted.timeout,
+      peer_failure ? peer_failure : [] { return std::string(); },
+      timeout,
       "rank " + std::to_string(rank) +
           ": the ranks' GPUs could not be connected");
   TORCH_CHECK(is_connected,
               "Expected NCCL to connect the GPUs of ",
-              wanted.backend->getSize(),
+              backend->getSize(),
               " ranks within ",
-              static_cast<double>(wanted.timeout.count()) / 1000,
+              static_cast<double>(timeout.count()) / 1000,
               " s, but on rank ",
               rank,
               " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
@@ -107,7 +110,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
           spec.store, spec.rank, spec.size, std::move(options));
   // Connecting now reports a bad device or network during set-up instead of in
   // the first step.
-  connect_gpu({backend, spec.device, spec.connect_timeout, spec.peer_failure});
+  connect_gpu(backend, spec.device, spec.connect_timeout, spec.peer_failure);
   return backend;
 }
 

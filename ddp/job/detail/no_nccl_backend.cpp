@@ -15,7 +15,10 @@ c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(int,
   return make_nccl_backend({});
 }
 
-void connect_gpu(const GpuConnection&) {}
+void connect_gpu(c10::intrusive_ptr<c10d::Backend>,
+                 c10::Device,
+                 std::chrono::milliseconds,
+                 const PeerFailure&) {}
 
 int nccl_device_count() {
   return 0;

@@ -8,8 +8,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "ddp/base/text/rank_text.h"
-#include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 
 namespace ddp::detail {
@@ -20,10 +18,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kGroup = "group";
-
-/// Count in the row of a rank on the CPU with an invalid input, for checks by
-/// the other ranks.
-constexpr double kWrong = -1;
 
 /// Statistics of a batch that is spread over several ranks.
 struct BatchStatistics {
@@ -74,21 +68,15 @@ Tensor row_of(const Tensor& input, double eps) {
   return at::cat({mean, spread, at::full({1}, count, mean.options())});
 }
 
-/// Returns the row of a rank without values or, if `is_wrong`, with an invalid
-/// input. The count on a GPU is almost zero instead of zero, because the
-/// combining kernel divides by the sum of the counts so far. Otherwise the host
-/// would have to search for empty rows, which stalls it. Added to any real
-/// count, it vanishes by rounding.
-Tensor row_of_none(int64_t channels,
-                   const at::TensorOptions& options,
-                   bool is_wrong) {
-  constexpr double kNextToNone = 1e-30;
-  const double none = is_wrong ? kWrong : 0;
-  return at::cat(
-      {at::zeros({channels}, options),
-       at::ones({channels}, options),
-       at::full(
-           {1}, options.device().is_cuda() ? kNextToNone : none, options)});
+/// Returns the row of a rank without values. The count on a GPU is almost zero
+/// instead of zero, because the combining kernel divides by the sum of the
+/// counts so far. Otherwise the host would have to search for empty rows, which
+/// stalls it. Added to any real count, it vanishes by rounding.
+Tensor row_of_none(int64_t channels, const at::TensorOptions& options) {
+  const double none = options.device().is_cuda() ? 1e-30 : 0;
+  return at::cat({at::zeros({channels}, options),
+                  at::ones({channels}, options),
+                  at::full({1}, none, options)});
 }
 
 BatchStatistics combine_on_gpu(const Tensor& rows,
@@ -242,24 +230,9 @@ Tensor gather(c10d::Backend& group, Tensor row) {
   return rows.view({group.getSize(), -1});
 }
 
-/// Collective: all ranks have seen the invalid count, so all call this
-/// function.
-[[noreturn]] void throw_problems(const SyncBatchNormCall& call) {
-  const auto problems = all_gather_text(*call.group, c10::kCPU, call.problem);
-  TORCH_CHECK(false,
-              "Expected inputs of one SyncBatchNorm to fit together, but got",
-              names_by_rank(problems),
-              " give every rank an input of ",
-              call.channels,
-              " channels in dimension 1, of one floating-point type");
-}
-
-/// Checks the counts of all ranks. Only for the CPU, where reading them is
-/// cheap. Returns false if no rank has a value.
-bool check_counts(const Tensor& counts, const SyncBatchNormCall& call) {
-  if (counts.eq(kWrong).any().item<bool>()) {
-    throw_problems(call);
-  }
+/// Returns false if no rank has a value. Only for the CPU, where reading the
+/// counts is cheap.
+bool check_counts(const Tensor& counts) {
   const auto total = counts.sum().item<double>();
   TORCH_CHECK(total != 1,
               "Expected more than one value per channel over all ranks when "
@@ -276,21 +249,15 @@ class SyncBatchNormFunction
                         const std::optional<Tensor>& bias,
                         const SyncBatchNormCall& call) {
     const auto input = dense(given);
-    const bool has_values = call.problem.empty() && input.numel() > 0;
+    const bool has_values = input.numel() > 0;
     const auto row = has_values ? row_of(input, call.eps).to(call.type)
                                 : row_of_none(call.channels,
-                                              input.options().dtype(call.type),
-                                              !call.problem.empty());
+                                              input.options().dtype(call.type));
     const auto rows = gather(*call.group, row);
     BatchStatistics statistics;
-    if (!input.is_cpu() ||
-        check_counts(rows.select(1, 2 * call.channels), call)) {
+    if (!input.is_cpu() || check_counts(rows.select(1, 2 * call.channels))) {
       statistics = combine(rows, call.running, call.eps);
     }
-    TORCH_CHECK(
-        call.problem.empty(),
-        "Expected inputs of one SyncBatchNorm to fit together, but got ",
-        call.problem);
     context->save_for_backward({input,
                                 weight.value_or(Tensor()),
                                 statistics.mean,

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -23,8 +21,6 @@ struct SyncBatchNormCall {
   double eps = 0;
   int64_t channels = 0;
   c10::ScalarType type = c10::kFloat;  ///< dtype of exchanged data
-  /// Reason why this rank's input is invalid, one line; "" if it is valid.
-  std::string problem;
 };
 
 /// Returns the dtype of the statistics of inputs of a dtype.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/OpMathType.h>
-#include <ATen/ScalarOps.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims.h>
 #include <ATen/ops/mul.h>
@@ -15,82 +13,6 @@
 #include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
-namespace {
-
-/// From this size on, the vector code and threads of an operator are worth its
-/// call.
-constexpr int64_t kLoopElements = 16'384;
-
-/// Whether each tensor is one block of memory, with the same element order.
-bool same_dense_layout(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cpu() || !b.is_cpu() || a.scalar_type() != b.scalar_type() ||
-      a.layout() != c10::kStrided || b.layout() != c10::kStrided) {
-    return false;
-  }
-  if (a.is_contiguous() && b.is_contiguous()) {
-    return true;
-  }
-  return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
-}
-
-bool is_loop_type(c10::ScalarType type) {
-  return type == c10::kFloat || type == c10::kDouble || type == c10::kHalf ||
-         type == c10::kBFloat16;
-}
-
-template <typename T>
-void scale_loop(T* to, const T* from, int64_t count, double scale) {
-  using Op = at::opmath_type<T>;
-  const auto factor = static_cast<Op>(scale);
-  for (int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<T>(static_cast<Op>(from[i]) * factor);
-  }
-}
-
-void scale_block(const at::Tensor& to, const at::Tensor& from, double scale) {
-  void* target = to.mutable_data_ptr();
-  const void* source = from.const_data_ptr();
-  const int64_t count = to.numel();
-  const auto run = [&](auto type) {
-    using T = decltype(type);
-    scale_loop(
-        static_cast<T*>(target), static_cast<const T*>(source), count, scale);
-  };
-  switch (to.scalar_type()) {
-    case c10::kFloat:
-      return run(float{});
-    case c10::kDouble:
-      return run(double{});
-    case c10::kHalf:
-      return run(c10::Half{});
-    default:
-      return run(c10::BFloat16{});
-  }
-}
-
-}  // namespace
-
-ScaledCopy::ScaledCopy() {
-  set_scale(1);
-}
-
-void ScaledCopy::set_scale(double scale) {
-  if (scale == scale_ && factor_.defined()) {
-    return;
-  }
-  scale_ = scale;
-  factor_ = at::native::wrapped_scalar_tensor(scale);
-}
-
-void ScaledCopy::copy(const at::Tensor& to, const at::Tensor& from) const {
-  if (to.numel() <= kLoopElements && is_loop_type(to.scalar_type()) &&
-      same_dense_layout(to, from)) {
-    scale_block(to, from, scale_);
-    return;
-  }
-  at::Tensor out = to;
-  at::mul_out(out, from, factor_);
-}
 
 c10::ScalarType gradient_dtype(const at::Tensor& parameter) {
   return parameter.grad_dtype().value_or(parameter.scalar_type());
@@ -149,11 +71,11 @@ class HostBucket : public DenseBucket {
  public:
   using DenseBucket::DenseBucket;
 
-  bool add(Slot& slot, const ScaledCopy& scaled) override {
+  bool add(Slot& slot, const at::Tensor& factor) override {
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
     if (grad.defined()) {
       check_gradient(slot, grad);
-      scaled.copy(slot.content, grad);
+      at::mul_out(slot.content, grad, factor);
     } else {
       slot.content.zero_();
     }
@@ -172,7 +94,7 @@ class HostBucket : public DenseBucket {
 /// faster than a launch per gradient.
 class DeviceBucket : public DenseBucket {
  public:
-  DeviceBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+  DeviceBucket(std::vector<Slot*> slots, const BucketLayout& layout)
       : DenseBucket(std::move(slots), layout),
         stream_(current_stream(payload().device())) {}
 
@@ -188,11 +110,11 @@ class DeviceBucket : public DenseBucket {
     }
   }
 
-  bool add(Slot& /*slot*/, const ScaledCopy& scaled) override {
+  bool add(Slot& /*slot*/, const at::Tensor& factor) override {
     join_streams();
     const bool is_full = count_down();
     if (is_full) {
-      copy_all(scaled);
+      copy_all(factor);
     }
     return is_full;
   }
@@ -207,7 +129,7 @@ class DeviceBucket : public DenseBucket {
   }
 
  private:
-  void copy_all(const ScaledCopy& scaled) {
+  void copy_all(const at::Tensor& factor) {
     std::vector<at::Tensor> contents;
     std::vector<at::Tensor> grads;
     for (Slot* slot : members()) {
@@ -231,7 +153,7 @@ class DeviceBucket : public DenseBucket {
       std::for_each(grads.begin(), grads.end(), record_stream);
     }
     clear_padding();
-    payload().mul_(scaled.factor());
+    payload().mul_(factor);
   }
 
   // Stream of the latest gradient or, before the first one, of the allocation:
@@ -249,7 +171,7 @@ int64_t numel_of(const std::vector<Slot*>& members) {
 }
 
 at::Tensor memory_for(const std::vector<Slot*>& members,
-                      const DenseLayout& layout) {
+                      const BucketLayout& layout) {
   const int64_t numel = numel_of(members) + layout.spare_numel;
   const int64_t multiple = layout.multiple_of;
   const at::Tensor& like = members.front()->parameter.tensor;
@@ -285,11 +207,11 @@ class SparseBucket : public Bucket {
     slot.content = at::Tensor();
   }
 
-  bool add(Slot& slot, const ScaledCopy& scaled) override {
+  bool add(Slot& slot, const at::Tensor& factor) override {
     const at::Tensor& grad = slot.parameter.tensor.grad();
     const at::Tensor rows = grad.defined() ? rows_of(slot.parameter, grad)
                                            : no_rows(slot.parameter.tensor);
-    slot.content = at::mul(rows, scaled.factor()).coalesce();
+    slot.content = at::mul(rows, factor).coalesce();
     return count_down();
   }
 
@@ -324,7 +246,7 @@ void Bucket::reset() {
   pending_ = members_.size();
 }
 
-DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+DenseBucket::DenseBucket(std::vector<Slot*> slots, const BucketLayout& layout)
     : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
   TORCH_CHECK(flat_.storage_offset() == 0,
               "Expected Exchange::allocate to return a tensor that begins its "
@@ -385,7 +307,7 @@ bool DenseBucket::is_aliased() const {
 }
 
 std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               const DenseLayout& layout) {
+                                               const BucketLayout& layout) {
   if (members.front()->parameter.tensor.is_cpu()) {
     return std::make_unique<HostBucket>(std::move(members), layout);
   }

@@ -11,29 +11,6 @@
 
 namespace ddp::detail {
 
-/// Copies gradients into their bucket, multiplied by a scale. Small dense CPU
-/// tensors are copied by a plain loop, because a call of an ATen operator costs
-/// thousands of instructions, more than the copy itself. Results are bit for
-/// bit equal to `at::mul`.
-class ScaledCopy {
- public:
-  ScaledCopy();
-
-  /// Sets the scale; 1 at first.
-  void set_scale(double scale);
-
-  /// to = from * scale. `from` may be `to`. Shapes are equal, strides may
-  /// differ.
-  void copy(const at::Tensor& to, const at::Tensor& from) const;
-
-  /// The scale as a tensor for operators.
-  const at::Tensor& factor() const { return factor_; }
-
- private:
-  double scale_ = 0;
-  at::Tensor factor_;  // a wrapped number: does not promote types
-};
-
 /// State of a gradient within a backward pass.
 enum class GradState {
   expected,
@@ -75,7 +52,7 @@ class Bucket {
   /// undefined. If the gradient has arrived and is dense, `.grad` becomes the
   /// bucket's memory. Returns whether the bucket is full.
   /// @throws c10::Error if the gradient's dtype or layout does not fit.
-  virtual bool add(Slot& slot, const ScaledCopy& scaled) = 0;
+  virtual bool add(Slot& slot, const at::Tensor& factor) = 0;
 
   /// Moves a member's content in from another bucket.
   virtual void move_in(Slot& slot, const at::Tensor& content) = 0;
@@ -119,9 +96,12 @@ class Bucket {
 using Allocate =
     std::function<at::Tensor(int64_t numel, const at::TensorOptions& options)>;
 
-struct DenseLayout {
-  int64_t multiple_of = 1;  ///< the payload is padded to a multiple of it
-  int64_t spare_numel = 0;  ///< elements at its end that belong to no gradient
+/// Requirements of an exchange on the buckets' memory.
+struct BucketLayout {
+  int64_t multiple_of = 1;      ///< of dense payloads' sizes
+  int64_t spare_numel = 1;      ///< elements that belong to no gradient
+  bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
+  bool keeps_memory = false;    ///< `.grad` is always memory of its bucket
   Allocate allocate;
 };
 
@@ -129,7 +109,7 @@ struct DenseLayout {
 /// members lie in its memory. When gradients are copied depends on the device.
 class DenseBucket : public Bucket {
  public:
-  DenseBucket(std::vector<Slot*> members, const DenseLayout& layout);
+  DenseBucket(std::vector<Slot*> members, const BucketLayout& layout);
 
   void move_in(Slot& slot, const at::Tensor& content) override;
   const at::Tensor& payload() const override { return flat_; }
@@ -154,7 +134,7 @@ class DenseBucket : public Bucket {
 };
 
 std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               const DenseLayout& layout);
+                                               const BucketLayout& layout);
 
 /// Makes the bucket of one sparse gradient.
 std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
@@ -34,6 +35,7 @@ GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
   std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
   plan_ = plan_for(reverse);
   build();
+  set_scale(1);
 }
 
 BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
@@ -47,6 +49,10 @@ BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
                      slot.parameter.sparse});
   }
   return plan_buckets(specs, order, caps_);
+}
+
+void GradientBuckets::set_scale(double scale) {
+  factor_ = at::native::wrapped_scalar_tensor(scale);
 }
 
 void GradientBuckets::join_streams(size_t bucket) {
@@ -103,10 +109,9 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
   const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket &&
                          members.front()->parameter.tensor.device().type() ==
                              slots_.front().parameter.tensor.device().type();
-  auto bucket = make_dense_bucket(std::move(members),
-                                  {layout_.multiple_of,
-                                   has_spare ? layout_.spare_numel : 0,
-                                   layout_.allocate});
+  auto layout = layout_;
+  layout.spare_numel = has_spare ? layout_.spare_numel : 0;
+  auto bucket = make_dense_bucket(std::move(members), layout);
   if (has_spare) {
     spare_ = bucket->spare();
   }
@@ -190,7 +195,7 @@ bool GradientBuckets::add(size_t index) {
               "else sum the losses and call backward() once");
   begin_bucket(slot.bucket.value());
   slot.state = GradState::arrived;
-  return buckets_[slot.bucket.value()]->add(slot, scaled_);
+  return buckets_[slot.bucket.value()]->add(slot, factor_);
 }
 
 std::vector<size_t> GradientBuckets::expected() const {
@@ -214,7 +219,7 @@ void GradientBuckets::fill_missing(size_t index) {
   if (grad.defined() && grad.is_same(slot.content)) {
     grad = grad.clone();
   }
-  buckets_[*slot.bucket]->add(slot, scaled_);
+  buckets_[*slot.bucket]->add(slot, factor_);
 }
 
 void GradientBuckets::assign_grads_except(

@@ -13,15 +13,6 @@
 
 namespace ddp::detail {
 
-/// Requirements of an exchange on the buckets' memory.
-struct BucketLayout {
-  int64_t multiple_of = 1;      ///< of dense payloads' sizes
-  int64_t spare_numel = 1;      ///< elements that belong to no gradient
-  bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
-  bool keeps_memory = false;    ///< `.grad` is always memory of its bucket
-  Allocate allocate;
-};
-
 /// Memory in which gradients are reduced: the bucket of each gradient, copies
 /// into and out of buckets, and which gradients have come in this pass. Does
 /// not know ranks or autograd.
@@ -64,7 +55,7 @@ class GradientBuckets {
   void join_spare() const;
 
   /// Sets the factor for gradients that enter a bucket.
-  void set_scale(double scale) { scaled_.set_scale(scale); }
+  void set_scale(double scale);
 
   bool has_bucket(size_t index) const {
     return slots_[index].bucket.has_value();
@@ -120,7 +111,7 @@ class GradientBuckets {
   at::Tensor spare_;
   std::optional<c10::Stream> spare_stream_;  // on a GPU, if not in a bucket
   bool spare_in_bucket_ = false;
-  ScaledCopy scaled_;
+  at::Tensor factor_;  // a wrapped number: does not promote types
 };
 
 }  // namespace ddp::detail

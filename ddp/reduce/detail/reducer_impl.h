@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reduce/detail/unused_parameters.h"
 #include "ddp/reduce/options.h"
+#include "ddp/reduce/reducer.h"
 
 namespace ddp::detail {
 
@@ -99,10 +99,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   ReducerImpl& operator=(const ReducerImpl&) = delete;
 
   void before_forward();
-  void on_pass(std::function<void()> action);
-  void mean_over(std::function<int()> ranks);
-  void compare_if(std::function<bool()> is_asked,
-                  std::function<void()> compare);
+  void set_functions(PassFunctions functions);
   void shadow_pass(int ranks);
   void release();
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
@@ -147,10 +144,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
 
   DistributedDataParallelOptions options_;  // without the exchange
   std::unique_ptr<GroupReduction> reduction_;
-  std::function<void()> on_pass_;
-  std::function<int()> mean_over_;
-  std::function<bool()> is_asked_;
-  std::function<void()> compare_;
+  PassFunctions functions_;
 
   std::mutex mutex_;
   State state_ = State::idle;
