@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
 
 namespace launcher {
@@ -36,7 +37,7 @@ void ReportFiles::write_json(std::optional<int> exit_code) {
   }
   std::string text = job_json(facts_, state_, attempts_, exit_code);
   if (text != written_) {
-    thread_.replace(places_.json, text);
+    thread_.replace(places_.json, places_.json, text);
     written_ = std::move(text);
   }
 }
@@ -63,7 +64,9 @@ void ReportFiles::finish() {
   state_.workers.clear();  // the attempt has them
   write_json(last_.exit_code);
   if (!places_.error.empty() && !last_.error.empty()) {
-    thread_.replace(places_.error, last_.error);
+    thread_.replace(places_.error,
+                    std::string(ddp::env::kErrorFile) + "=" + places_.error,
+                    last_.error);
   }
 }
 

@@ -282,6 +282,7 @@ TEST_CASE("the last attempt's failure goes into the error file") {
     REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
     files.finish();
     files.thread().drain();
-    CHECK_THAT(losses.summary(), Contains(" bytes of " + file));
+    CHECK_THAT(losses.summary(),
+               Contains(" bytes of TORCHELASTIC_ERROR_FILE=" + file));
   }
 }

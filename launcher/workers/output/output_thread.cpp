@@ -25,10 +25,10 @@ constexpr size_t kCongestedBytes = 1024 * 1024;
 }  // namespace
 
 struct OutputThread::File {
-  std::string path;
-  Fd fd{};  // none: the file is replaced
+  std::string name;  // for messages
+  Fd fd{};
   bool is_terminal = false;
-  bool is_replaced = false;
+  std::string replaced_path{};  // empty: `fd` is written
 
   // Guarded by the mutex of the State.
   std::string text{};  // to be written
@@ -46,7 +46,7 @@ struct OutputThread::File {
 struct OutputThread::State {
   /// A failed write or close, or a replacement after a failed one.
   struct Result {
-    std::string path;
+    std::string name;
     size_t lost;
     int error;  // errno; 0: the file has been replaced
   };
@@ -127,20 +127,21 @@ void OutputThread::State::handle(File& file,
   const std::string text = std::exchange(file.text, {});
   const bool closes = std::exchange(file.closes, false);
   lock.unlock();
-  const int error = file.is_replaced
-                        ? ddp::detail::write_error_file(file.path, text)
-                        : write(file, text);
+  const bool is_replaced = !file.replaced_path.empty();
+  const int error =
+      is_replaced ? ddp::detail::write_error_file(file.replaced_path, text)
+                  : write(file, text);
   // Some file servers report failed writes only on close().
   const int close_error = closes && ::close(file.fd.release()) != 0 ? errno : 0;
   lock.lock();
   const size_t rest = file.unwritten - file.text.size();
   note_done(file, rest);
   const bool was_failed = std::exchange(file.has_failed, error != 0);
-  if (error != 0 || (file.is_replaced && was_failed)) {
-    results.push_back({file.path, error != 0 ? rest : 0, error});
+  if (error != 0 || (is_replaced && was_failed)) {
+    results.push_back({file.name, error != 0 ? rest : 0, error});
   }
   if (close_error != 0) {
-    results.push_back({file.path, 0, close_error});
+    results.push_back({file.name, 0, close_error});
   }
 }
 
@@ -198,9 +199,9 @@ OutputThread::~OutputThread() {
 }
 
 std::shared_ptr<OutputThread::File> OutputThread::open(Fd fd,
-                                                       std::string path) {
+                                                       std::string name) {
   const bool is_terminal = ::isatty(fd.get()) == 1;
-  return std::make_shared<File>(File{.path = std::move(path),
+  return std::make_shared<File>(File{.name = std::move(name),
                                      .fd = std::move(fd),
                                      .is_terminal = is_terminal});
 }
@@ -223,10 +224,12 @@ void OutputThread::close(const std::shared_ptr<File>& file) {
   push(file);
 }
 
-void OutputThread::replace(const std::string& path, std::string text) {
+void OutputThread::replace(const std::string& path,
+                           const std::string& name,
+                           std::string text) {
   std::shared_ptr<File>& file = replaced_[path];
   if (!file) {
-    file = std::make_shared<File>(File{.path = path, .is_replaced = true});
+    file = std::make_shared<File>(File{.name = name, .replaced_path = path});
   }
   const std::lock_guard lock(state_->mutex);
   const size_t added = text.size() - file->text.size();  // modulo 2^64
@@ -257,9 +260,9 @@ void OutputThread::record_results() {
   lock.unlock();  // recording a loss may write
   for (const State::Result& result : results) {
     if (result.error != 0) {
-      losses_.add(result.path, result.lost, result.error);
+      losses_.add(result.name, result.lost, result.error);
     } else {
-      losses_.forget(result.path);
+      losses_.forget(result.name);
     }
   }
 }
@@ -299,7 +302,7 @@ void OutputThread::abandon() {
   }
   for (const auto& file : state_->queue) {
     if (file->unwritten > 0 || file == state_->queue.front()) {
-      losses_.add(file->path, file->unwritten, 0);
+      losses_.add(file->name, file->unwritten, 0);
     }
   }
   state_->ends = !state_->queue.empty();

@@ -39,15 +39,19 @@ class OutputThread {
 
   /// Takes ownership of a file to write to.
   ///
-  /// @param path of the file, for messages
-  static std::shared_ptr<File> open(Fd fd, std::string path);
+  /// @param name for messages
+  static std::shared_ptr<File> open(Fd fd, std::string name);
   void write(const std::shared_ptr<File>& file, std::string_view bytes);
   /// Closes the file after the pending writes.
   void close(const std::shared_ptr<File>& file);
 
   /// Replaces the file at `path` atomically. Of several texts that wait for the
   /// same file, only the newest is written.
-  void replace(const std::string& path, std::string text);
+  ///
+  /// @param name for messages
+  void replace(const std::string& path,
+               const std::string& name,
+               std::string text);
 
   /// Returns whether so much output is queued that workers should not be read.
   bool is_congested() const;
@@ -82,11 +86,11 @@ class OutputThread {
 /// A file that an OutputThread writes. Bytes are written unchanged.
 class OutputFile {
  public:
-  /// @param path of the file, for messages
+  /// @param name for messages: the path, or "stdout"
   /// @param thread must outlive this object
-  OutputFile(Fd fd, std::string path, OutputThread& thread)
+  OutputFile(Fd fd, std::string name, OutputThread& thread)
       : thread_(&thread),
-        file_(OutputThread::open(std::move(fd), std::move(path))) {}
+        file_(OutputThread::open(std::move(fd), std::move(name))) {}
 
   void write(std::string_view bytes) { thread_->write(file_, bytes); }
   /// Closes the file after the pending writes.

@@ -294,7 +294,7 @@ TEST_CASE("an error goes up through launchers, with how its worker ended") {
   CHECK(unwritable.code() == 7);
   CHECK_THAT(unwritable.err,
              Contains("ddprun: TORCHELASTIC_ERROR_FILE=" + folder / "no/file" +
-                      " cannot be written (No such file or directory)\n"));
+                      " cannot be written (No such file or directory)"));
 }
 
 TEST_CASE("a report for programs: all attempts, and where the logs are") {
@@ -463,10 +463,10 @@ TEST_CASE("a --report-json that lies where nothing answers stops no job") {
               "--report-json=" + file,
               "sh",
               "-c",
-              "echo line; [ $RANK = 0 ] || exit 9; exec sleep 1000"},
+              "[ $RANK = 0 ] && exec sleep 1000; echo line; exit 9"},
              slow_system("reports"));
   job.await_err("writing\n");
-  job.await_out("line\n", 4);
+  job.await_out("line\n", 2);
   job.await_err("rank 1 failed first: exit code 9", 2);
   job.signal(SIGTERM);  // else the job waits for its report
   const auto result = job.finish();

@@ -176,7 +176,9 @@ TEST_CASE("of two that begin to listen at once, one does") {
       ++ended;
       while (ended < 4 * round - 2) {
       }
-      nobody += who == 0 && !listens[0] && !listens[1] ? 1 : 0;
+      if (who == 0 && !listens[0] && !listens[1]) {
+        ++nobody;
+      }
       listener = Fd();
       ++ended;
       while (ended < 4 * round) {
