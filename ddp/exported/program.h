@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,11 +35,14 @@ struct ExportedArgument {
   std::shared_ptr<const ExportedGraph> graph;
 };
 
-/// Computes an operation on numbers ("_operator.add").
-using SymbolicOperation = c10::IValue (*)(const std::vector<c10::IValue>&);
+/// An operation on numbers.
+struct SymbolicOperation {
+  size_t arguments = 0;
+  std::function<c10::IValue(const std::vector<c10::IValue>&)> compute;
+};
 
-/// Returns the operation of this name, or null.
-SymbolicOperation symbolic_operation(const std::string& target);
+/// Returns the operation of this name ("_operator.add"), or null.
+const SymbolicOperation* symbolic_operation(const std::string& target);
 
 /// One call in a graph.
 struct ExportedNode {
@@ -53,7 +57,7 @@ struct ExportedNode {
   std::string target;  ///< "torch.ops.aten.add.Tensor"
   Kind kind = Kind::call;
   std::optional<c10::OperatorHandle> operation;
-  SymbolicOperation symbolic = nullptr;
+  const SymbolicOperation* symbolic = nullptr;
   Mode mode = Mode::none;
   size_t mode_at = 0;
   std::vector<ExportedArgument> arguments;

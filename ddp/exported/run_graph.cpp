@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -33,12 +34,25 @@ int64_t floor_divide(int64_t left, int64_t right) {
                                                         : quotient;
 }
 
-// Python's integers do not overflow; sizes of tensors stay far below.
-int64_t wrap(uint64_t value) {
-  return static_cast<int64_t>(value);
+/// An operation that keeps integers. Python's do not overflow; sizes of tensors
+/// stay far below 2^63, where unsigned numbers wrap around without an error.
+template <typename Operation>
+SymbolicOperation arithmetic(size_t count, Operation compute) {
+  return {count, [compute](const Values& v) -> c10::IValue {
+            const auto right = v.size() - 1;
+            return are_integers(v)
+                       ? c10::IValue(static_cast<int64_t>(
+                             compute(static_cast<uint64_t>(v[0].toInt()),
+                                     static_cast<uint64_t>(v[right].toInt()))))
+                       : c10::IValue(compute(real(v[0]), real(v[right])));
+          }};
 }
-uint64_t bits(const c10::IValue& value) {
-  return static_cast<uint64_t>(value.toInt());
+
+template <typename Operation>
+SymbolicOperation comparison(Operation compute) {
+  return {2, [compute](const Values& v) -> c10::IValue {
+            return compute(real(v[0]), real(v[1]));
+          }};
 }
 
 c10::IValue power(const Values& v) {
@@ -46,16 +60,21 @@ c10::IValue power(const Values& v) {
     return std::pow(real(v[0]), real(v[1]));
   }
   uint64_t result = 1;
-  uint64_t base = bits(v[0]);
-  for (uint64_t exponent = bits(v[1]); exponent > 0; exponent /= 2) {
+  auto base = static_cast<uint64_t>(v[0].toInt());
+  for (int64_t exponent = v[1].toInt(); exponent > 0; exponent /= 2) {
     result *= exponent % 2 == 1 ? base : 1;
     base *= base;
   }
-  return wrap(result);
+  return static_cast<int64_t>(result);
+}
+
+c10::IValue modulo(const Values& v) {
+  const int64_t left = v[0].toInt();
+  const int64_t right = v[1].toInt();
+  return right == -1 ? 0 : left - right * floor_divide(left, right);
 }
 
 c10::IValue item_at(const Values& v) {
-  TORCH_CHECK(v[0].isList() || v[0].isTuple(), "Expected a list");
   const auto items = v[0].isTuple() ? v[0].toTupleRef().elements().vec()
                                     : v[0].toListRef().vec();
   const int64_t at = v[1].toInt();
@@ -67,104 +86,54 @@ c10::IValue item_at(const Values& v) {
   return items[static_cast<size_t>(at)];
 }
 
-struct Symbolic {
-  SymbolicOperation compute;
-  size_t arguments;
-};
+c10::IValue to_integer(const Values& v) {
+  const double value = real(v[0]);
+  TORCH_CHECK(
+      std::abs(value) < 9e18, "Expected a number of 64 bits, but got ", value);
+  return v[0].isInt() ? v[0].toInt() : static_cast<int64_t>(value);
+}
 
-const std::map<std::string, Symbolic>& symbolic_operations() {
-  static const std::map<std::string, Symbolic> operations{
-      {"_operator.add",
-       {[](const Values& v) -> c10::IValue {
-          return are_integers(v) ? c10::IValue(wrap(bits(v[0]) + bits(v[1])))
-                                 : c10::IValue(real(v[0]) + real(v[1]));
-        },
-        2}},
-      {"_operator.sub",
-       {[](const Values& v) -> c10::IValue {
-          return are_integers(v) ? c10::IValue(wrap(bits(v[0]) - bits(v[1])))
-                                 : c10::IValue(real(v[0]) - real(v[1]));
-        },
-        2}},
-      {"_operator.mul",
-       {[](const Values& v) -> c10::IValue {
-          return are_integers(v) ? c10::IValue(wrap(bits(v[0]) * bits(v[1])))
-                                 : c10::IValue(real(v[0]) * real(v[1]));
-        },
-        2}},
+const std::map<std::string, SymbolicOperation>& symbolic_operations() {
+  using Result = c10::IValue;
+  static const std::map<std::string, SymbolicOperation> operations{
+      {"_operator.add", arithmetic(2, std::plus<>())},
+      {"_operator.sub", arithmetic(2, std::minus<>())},
+      {"_operator.mul", arithmetic(2, std::multiplies<>())},
+      {"_operator.neg", arithmetic(1, [](auto x, auto) { return 0 - x; })},
+      {"_operator.pos", {1, [](const Values& v) { return v[0]; }}},
       {"_operator.floordiv",
-       {[](const Values& v) -> c10::IValue {
+       {2,
+        [](const Values& v) -> Result {
           return floor_divide(v[0].toInt(), v[1].toInt());
-        },
-        2}},
-      {"_operator.mod",
-       {[](const Values& v) -> c10::IValue {
-          const int64_t left = v[0].toInt();
-          const int64_t right = v[1].toInt();
-          return right == -1 ? int64_t{0}
-                             : left - right * floor_divide(left, right);
-        },
-        2}},
+        }}},
+      {"_operator.mod", {2, modulo}},
       {"_operator.truediv",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) / real(v[1]); },
-        2}},
-      {"_operator.pow", {power, 2}},
-      {"_operator.neg",
-       {[](const Values& v) -> c10::IValue {
-          return are_integers(v) ? c10::IValue(wrap(0 - bits(v[0])))
-                                 : c10::IValue(-real(v[0]));
-        },
-        1}},
-      {"_operator.pos", {[](const Values& v) { return v[0]; }, 1}},
-      {"_operator.eq",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) == real(v[1]); },
-        2}},
-      {"_operator.ne",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) != real(v[1]); },
-        2}},
-      {"_operator.lt",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) < real(v[1]); },
-        2}},
-      {"_operator.le",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) <= real(v[1]); },
-        2}},
-      {"_operator.gt",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) > real(v[1]); },
-        2}},
-      {"_operator.ge",
-       {[](const Values& v) -> c10::IValue { return real(v[0]) >= real(v[1]); },
-        2}},
-      {"_operator.and_",
-       {[](const Values& v) -> c10::IValue {
-          return v[0].toBool() && v[1].toBool();
-        },
-        2}},
-      {"_operator.or_",
-       {[](const Values& v) -> c10::IValue {
-          return v[0].toBool() || v[1].toBool();
-        },
-        2}},
-      {"_operator.getitem", {item_at, 2}},
+       {2, [](const Values& v) -> Result { return real(v[0]) / real(v[1]); }}},
+      {"_operator.pow", {2, power}},
+      {"_operator.eq", comparison(std::equal_to<>())},
+      {"_operator.ne", comparison(std::not_equal_to<>())},
+      {"_operator.lt", comparison(std::less<>())},
+      {"_operator.le", comparison(std::less_equal<>())},
+      {"_operator.gt", comparison(std::greater<>())},
+      {"_operator.ge", comparison(std::greater_equal<>())},
+      {"_operator.and_", comparison(std::logical_and<>())},
+      {"_operator.or_", comparison(std::logical_or<>())},
+      {"_operator.getitem", {2, item_at}},
       {"torch.sym_not",
-       {[](const Values& v) -> c10::IValue { return !v[0].toBool(); }, 1}},
-      {"torch.sym_int",
-       {[](const Values& v) -> c10::IValue {
-          return v[0].isInt() ? v[0].toInt() : static_cast<int64_t>(real(v[0]));
-        },
-        1}},
+       {1, [](const Values& v) -> Result { return !v[0].toBool(); }}},
+      {"torch.sym_int", {1, to_integer}},
       {"torch.sym_float",
-       {[](const Values& v) -> c10::IValue { return real(v[0]); }, 1}},
+       {1, [](const Values& v) -> Result { return real(v[0]); }}},
       {"torch.sym_max",
-       {[](const Values& v) { return real(v[0]) < real(v[1]) ? v[1] : v[0]; },
-        2}},
+       {2,
+        [](const Values& v) { return real(v[0]) < real(v[1]) ? v[1] : v[0]; }}},
       {"torch.sym_min",
-       {[](const Values& v) { return real(v[1]) < real(v[0]) ? v[1] : v[0]; },
-        2}},
+       {2,
+        [](const Values& v) { return real(v[1]) < real(v[0]) ? v[1] : v[0]; }}},
       {"torch.sym_ite",
-       {[](const Values& v) { return v[0].toBool() ? v[1] : v[2]; }, 3}},
+       {3, [](const Values& v) { return v[0].toBool() ? v[1] : v[2]; }}},
       {"torch._sym_sqrt",
-       {[](const Values& v) -> c10::IValue { return std::sqrt(real(v[0])); },
-        1}}};
+       {1, [](const Values& v) -> Result { return std::sqrt(real(v[0])); }}}};
   return operations;
 }
 
@@ -314,15 +283,14 @@ class Run {
         return call(node);
       case ExportedNode::Kind::symbolic: {
         const auto arguments = values(node);
-        const auto& expected = symbolic_operations().at(node.target).arguments;
-        TORCH_CHECK(arguments.size() == expected,
+        TORCH_CHECK(arguments.size() == node.symbolic->arguments,
                     "Expected ",
-                    expected,
+                    node.symbolic->arguments,
                     " arguments of ",
                     node.target,
                     ", but got ",
                     arguments.size());
-        return {node.symbolic(arguments)};
+        return {node.symbolic->compute(arguments)};
       }
       case ExportedNode::Kind::set_grad_enabled: {
         const auto& body = graph_of(node, 1);
@@ -399,9 +367,9 @@ class Run {
 
 }  // namespace
 
-SymbolicOperation symbolic_operation(const std::string& target) {
+const SymbolicOperation* symbolic_operation(const std::string& target) {
   const auto found = symbolic_operations().find(target);
-  return found == symbolic_operations().end() ? nullptr : found->second.compute;
+  return found == symbolic_operations().end() ? nullptr : &found->second;
 }
 
 std::vector<c10::IValue> run_graph(const ExportedGraph& graph,
