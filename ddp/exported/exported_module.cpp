@@ -450,7 +450,7 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
     const auto tensors = archive_->tensors("model");
     program_ = std::make_shared<const ExportedProgram>(
         read_program(archive_->program("model"), tensors));
-    register_tensors();
+    register_tensors(tensors);
   } catch (const c10::Error& error) {
     TORCH_CHECK(false,
                 "Expected ",
@@ -460,8 +460,56 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
   }
 }
 
-void ExportedModuleImpl::register_tensors() {
-  const auto tensors = archive_->tensors("model");
+ExportedModuleImpl::ExportedModuleImpl(
+    std::string path,
+    std::shared_ptr<const detail::ExportedArchive> archive,
+    std::shared_ptr<const detail::ExportedProgram> program)
+    : torch::nn::Module("ExportedModule"),
+      path_(std::move(path)),
+      archive_(std::move(archive)),
+      program_(std::move(program)) {}
+
+std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  std::map<std::string, detail::ExportedTensor> tensors;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].defined()) {
+      tensors[program_->inputs[i].name] = {
+          tensors_[i].detach(), "", tensors_[i].requires_grad()};
+    }
+  }
+  std::shared_ptr<ExportedModuleImpl> copy(
+      new ExportedModuleImpl(path_, archive_, program_));
+  copy->register_tensors(tensors);
+  copy->train(is_training());
+  if (device) {
+    copy->to(*device);
+  }
+  return copy;
+}
+
+void ExportedModuleImpl::to(torch::Device device,
+                            torch::Dtype dtype,
+                            bool non_blocking) {
+  Module::to(device, dtype, non_blocking);
+  move_constants(device);
+}
+
+void ExportedModuleImpl::to(torch::Device device, bool non_blocking) {
+  Module::to(device, non_blocking);
+  move_constants(device);
+}
+
+void ExportedModuleImpl::move_constants(torch::Device device) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (program_->inputs[i].kind == Kind::constant) {
+      tensors_[i] = tensors_[i].to(device);
+    }
+  }
+}
+
+void ExportedModuleImpl::register_tensors(
+    const std::map<std::string, detail::ExportedTensor>& tensors) {
   // Tensors that were one in Python are views of one record.
   std::map<std::pair<const void*, std::vector<int64_t>>, std::string> firsts;
   std::map<std::string, torch::Tensor> registered;
@@ -517,11 +565,6 @@ c10::IValue ExportedModuleImpl::forward(std::vector<c10::IValue> inputs,
       mode.device = tensors_[i].device();
     }
     values.emplace_back(tensors_[i]);
-  }
-  for (size_t i = 0; i < program_->inputs.size(); ++i) {
-    if (program_->inputs[i].kind == Kind::constant) {
-      values[i] = tensors_[i].to(mode.device);
-    }
   }
   const auto results =
       detail::run_graph(*program_->graph, std::move(values), mode);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -17,6 +19,7 @@ namespace ddp {
 namespace detail {
 class ExportedArchive;
 struct ExportedProgram;
+struct ExportedTensor;
 }  // namespace detail
 
 /// Options of `ExportedModule`; all of them are optional.
@@ -96,10 +99,25 @@ class ExportedModuleImpl : public torch::nn::Module {
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 
+  /// Returns a module with the same program and a copy of all tensors.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+
+  using torch::nn::Module::to;
+  void to(torch::Device device,
+          torch::Dtype dtype,
+          bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
+
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  void register_tensors();
+  ExportedModuleImpl(std::string path,
+                     std::shared_ptr<const detail::ExportedArchive> archive,
+                     std::shared_ptr<const detail::ExportedProgram> program);
+  void register_tensors(
+      const std::map<std::string, detail::ExportedTensor>& tensors);
+  void move_constants(torch::Device device);
 
   std::string path_;
   std::shared_ptr<const detail::ExportedArchive> archive_;

@@ -106,7 +106,25 @@ void train(const std::string& name, const std::string& path, int steps) {
     std::printf("%.17g\n", loss.item<double>());
   }
   net->eval();
-  std::printf("%.17g\n", step_loss(name, net, inputs_of(steps)).item<double>());
+  const auto clone = [&net] {
+    return ddp::ExportedModule(
+        std::dynamic_pointer_cast<ddp::ExportedModuleImpl>(net->clone()));
+  };
+  auto copy = clone();
+  {
+    const torch::NoGradGuard no_grad;
+    const auto other = clone();  // has memory of its own
+    for (auto& parameter : other->parameters()) {
+      parameter.add_(1);
+    }
+  }
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const auto draws = generator.get_state();
+  const auto loss = step_loss(name, net, inputs_of(steps)).item<double>();
+  std::printf("%.17g\n", loss);
+  generator.set_state(draws);
+  TORCH_CHECK(step_loss(name, copy, inputs_of(steps)).item<double>() == loss,
+              "Expected the loss of a copy to be equal");
   ddp::save_state_dict(*net, path + ".trained");
   net->save(path + ".saved.pt2");
 }
