@@ -45,7 +45,11 @@ pid_t fork_child(const ForkOptions& options) {
   if (pid < 0) {
     pid = options.signals_end ? ::fork() : fork_without_signal();
   }
-  check(pid, "cannot start a process");
+  if (pid < 0) {
+    // Not in the child: the text takes memory, and another thread may have held
+    // the lock of malloc.
+    check(pid, "cannot start a process");
+  }
   if (pid == 0 && options.death_signal != 0) {
     ::prctl(PR_SET_PDEATHSIG, options.death_signal);
     if (::getppid() != parent) {
