@@ -32,7 +32,7 @@ struct ExportedTensor {
 /// A file of torch.export.save, of PyTorch 2.10 or later. Reads lazily.
 class ExportedArchive {
  public:
-  /// @throws c10::Error if the file is no such file, or damaged.
+  /// @throws c10::Error if `path` is another kind of file, or damaged.
   explicit ExportedArchive(const std::string& path);
 
   /// The program of this name ("model"), of the schema's major version 8.

@@ -76,9 +76,10 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// Runs the program.
   /// @param inputs  the positional arguments of Python's forward.
-  /// @param kwargs  those by name. One that was a number, a string or None when
-  ///   the program was exported may be left out, and must not differ.
-  /// @returns what Python's forward returns: a tensor, or a tuple, list or dict
+  /// @param kwargs  the keyword arguments. A number, a string or None of the
+  ///   export may be left out, and must not differ.
+  /// @returns the result of Python's forward: a tensor, or a tuple, list or
+  /// dict
   ///   (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
   /// @throws c10::Error that names the input if its size or value is not one
   ///   that the program was exported for.

@@ -95,7 +95,7 @@ int64_t memory_format_of(const JsonValue& number) {
   }
 }
 
-/// Slots of what a node computes.
+/// Returns the slots of a node's results.
 std::vector<int> output_slots(const JsonValue& outputs, ExportedGraph& graph) {
   std::vector<int> slots;
   for (const auto& output : outputs.elements()) {

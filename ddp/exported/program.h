@@ -47,7 +47,7 @@ const SymbolicOperation* symbolic_operation(const std::string& target);
 /// One call in a graph.
 struct ExportedNode {
   enum class Kind { call, symbolic, set_grad_enabled, autocast, cond };
-  /// What train() and eval() change.
+  /// The effect of train() and eval() on a node.
   enum class Mode {
     none,
     training,  ///< argument `mode_at` is true in training
@@ -74,7 +74,7 @@ struct ExportedGraph {
   std::map<std::string, int> names;  ///< slot of each value
 };
 
-/// Makes graphs from JSON, and lists what this LibTorch lacks.
+/// Makes graphs from JSON, and lists the operators that this LibTorch lacks.
 class GraphReader {
  public:
   /// @param device  of the parameters when the program was exported, if it has
@@ -102,7 +102,7 @@ class GraphReader {
   std::vector<std::string> missing_;
 };
 
-/// What a program computes, and where.
+/// The mode and the device of a run.
 struct RunMode {
   bool training = true;
   c10::Device device = c10::Device(c10::kCPU);
