@@ -282,7 +282,7 @@ ExportedArgument GraphReader::read_argument(const JsonValue& argument,
   if (is_kind(type, c10::TypeKind::OptionalType)) {
     type = type->castRaw<c10::OptionalType>()->getElementType();
   }
-  const auto set_slot = [&, &value = value](const JsonValue& name) {
+  const auto set_slot = [&](const JsonValue& name) {
     result.kind = Kind::slot;
     result.at = slot_of(graph, name);
   };

@@ -681,7 +681,8 @@ TEST_CASE("a pass whose mean_over throws leaves the group to other threads",
     auto first = test::leaf({2});
     auto second = test::leaf({2});
     Reducer throws({{"first", first}}, group, Options());
-    throws.set_functions({[]() -> int { TORCH_CHECK(false, "no divisor"); }});
+    throws.set_functions(
+        {.ranks = []() -> int { TORCH_CHECK(false, "no divisor"); }});
     std::string error;
     std::thread([&] {
       error = error_of([&] { test::backward(throws, first.sum()); });

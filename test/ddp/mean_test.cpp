@@ -69,7 +69,7 @@ TEST_CASE("a mean over some of the ranks", "[exchange][mean]") {
         std::make_shared<WeightedMean>(group)};
     auto weight = leaf({8, 10});
     Reducer reducer({{"weight", weight}}, group, Options().exchange(all[kind]));
-    reducer.set_functions({[] { return 2; }});
+    reducer.set_functions({.ranks = [] { return 2; }});
     // Ranks without inputs contribute zeros, and their weight is zero.
     const int rank = group->getRank();
     if (kind == 3) {
@@ -106,7 +106,7 @@ TEST_CASE("what gradients cannot be divided by is refused",
   const auto group = c10::make_intrusive<FakeBackend>(2);
   auto weight = leaf({2});
   Reducer reducer({{"weight", weight}}, group);
-  reducer.set_functions({[] { return 0; }});
+  reducer.set_functions({.ranks = [] { return 0; }});
   CHECK_THROWS_WITH(
       backward(reducer, weight.sum()),
       Contains("Expected PassFunctions::ranks to return the number of"));

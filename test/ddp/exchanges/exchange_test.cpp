@@ -462,7 +462,7 @@ TEST_CASE("after an exception nothing more is tried", "[exchange][errors]") {
     TORCH_CHECK(bucket.is_last(), "no luck");
   };
   if (where == Where::action) {
-    reducer.set_functions({{}, [] { TORCH_CHECK(false, "no luck"); }});
+    reducer.set_functions({.at_end = [] { TORCH_CHECK(false, "no luck"); }});
   } else {
     (where == Where::start ? exchange->on_start : exchange->on_finish) = throws;
   }
