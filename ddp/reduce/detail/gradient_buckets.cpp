@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include <ATen/ScalarOps.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
@@ -35,7 +34,6 @@ GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
   std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
   plan_ = plan_for(reverse);
   build();
-  set_scale(1);
 }
 
 BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
@@ -49,10 +47,6 @@ BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
                      slot.parameter.sparse});
   }
   return plan_buckets(specs, order, caps_);
-}
-
-void GradientBuckets::set_scale(double scale) {
-  factor_ = at::native::wrapped_scalar_tensor(scale);
 }
 
 void GradientBuckets::join_streams(size_t bucket) {
@@ -195,7 +189,7 @@ bool GradientBuckets::add(size_t index) {
               "else sum the losses and call backward() once");
   begin_bucket(slot.bucket.value());
   slot.state = GradState::arrived;
-  return buckets_[slot.bucket.value()]->add(slot, factor_);
+  return buckets_[slot.bucket.value()]->add(slot, scaled_);
 }
 
 std::vector<size_t> GradientBuckets::expected() const {
@@ -219,7 +213,7 @@ void GradientBuckets::fill_missing(size_t index) {
   if (grad.defined() && grad.is_same(slot.content)) {
     grad = grad.clone();
   }
-  buckets_[*slot.bucket]->add(slot, factor_);
+  buckets_[*slot.bucket]->add(slot, scaled_);
 }
 
 void GradientBuckets::assign_grads_except(

@@ -55,7 +55,7 @@ class GradientBuckets {
   void join_spare() const;
 
   /// Sets the factor for gradients that enter a bucket.
-  void set_scale(double scale);
+  void set_scale(double scale) { scaled_.set_scale(scale); }
 
   bool has_bucket(size_t index) const {
     return slots_[index].bucket.has_value();
@@ -111,7 +111,7 @@ class GradientBuckets {
   at::Tensor spare_;
   std::optional<c10::Stream> spare_stream_;  // on a GPU, if not in a bucket
   bool spare_in_bucket_ = false;
-  at::Tensor factor_;  // a wrapped number: does not promote types
+  ScaledCopy scaled_;
 };
 
 }  // namespace ddp::detail
