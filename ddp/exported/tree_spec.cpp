@@ -54,18 +54,14 @@ const char* name_of(TreeSpec::Kind kind) {
 std::vector<c10::IValue> items_of(const TreeSpec& spec,
                                   const c10::IValue& value,
                                   const std::string& place) {
-  TORCH_CHECK(value.isTuple() || value.isList(),
-              "Expected ",
-              place,
-              " to be ",
-              name_of(spec.kind),
-              " of ",
-              spec.children.size(),
-              ", but got a ",
-              value.tagKind());
-  auto items = value.isTuple() ? value.toTupleRef().elements().vec()
-                               : value.toListRef().vec();
-  TORCH_CHECK(items.size() == spec.children.size(),
+  std::vector<c10::IValue> items;
+  std::string got = "a " + value.tagKind();
+  if (value.isTuple() || value.isList()) {
+    items = value.isTuple() ? value.toTupleRef().elements().vec()
+                            : value.toListRef().vec();
+    got = std::to_string(items.size());
+  }
+  TORCH_CHECK(got == std::to_string(spec.children.size()),
               "Expected ",
               place,
               " to be ",
@@ -73,7 +69,7 @@ std::vector<c10::IValue> items_of(const TreeSpec& spec,
               " of ",
               spec.children.size(),
               ", but got ",
-              items.size());
+              got);
   return items;
 }
 

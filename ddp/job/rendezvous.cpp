@@ -86,7 +86,7 @@ std::vector<std::string> exchange_texts(const ByteExchange& exchange,
 /// Listens with a socket of our own instead of the store's. Other hosts cannot
 /// reach it if MASTER_ADDR is local, and a port in use gives one line instead
 /// of many.
-int listen_for_store(const WorkerEnv& env) {
+FileDescriptor listen_for_store(const WorkerEnv& env) {
   FileDescriptor listener = listen_for_ranks(
       env.host_count > 1 ? local_address_towards(env.master_addr)
                          : env.master_addr,
@@ -102,7 +102,7 @@ int listen_for_store(const WorkerEnv& env) {
               address(env),
               ", but it cannot: ",
               std::strerror(error));
-  return listener.release();
+  return listener;
 }
 
 void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
@@ -119,6 +119,23 @@ void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
               problem,
               "). Is rank 0 running, is MASTER_ADDR its host, does a firewall "
               "close the port?");
+}
+
+/// @param listener  of rank 0's store; empty: the store is another process's.
+c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnv& env,
+                                              FileDescriptor listener,
+                                              milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(env.master_port);
+  options.isServer = static_cast<bool>(listener);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (options.isServer) {
+    options.masterListenFd = listener.release();
+  } else {
+    wait_for_store(env, timeout);
+  }
+  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
 
 std::string arrival_key(int rank) {
@@ -316,17 +333,9 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
     return c10::make_intrusive<c10d::HashStore>();
   }
   check_resolves(env, timeout);
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(env.master_port);
-  options.isServer = env.rank == 0 && !env.use_agent_store;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  if (options.isServer) {
-    options.masterListenFd = listen_for_store(env);
-  } else {
-    wait_for_store(env, timeout);
-  }
-  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+  const bool is_host = env.rank == 0 && !env.use_agent_store;
+  return connect_store(
+      env, is_host ? listen_for_store(env) : FileDescriptor(), timeout);
 }
 
 c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
@@ -344,17 +353,13 @@ c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
                         ? "127.0.0.1"
                         : hosts[0].substr(0, hosts[0].find(' '));
   env.use_agent_store = false;
-  c10d::TCPStoreOptions options;
-  options.isServer = env.rank == 0;
-  options.waitWorkers = false;
-  options.timeout = timeout;
+  FileDescriptor listener;
   std::string port;  // or rank 0's error
-  if (options.isServer) {
+  if (env.rank == 0) {
     try {
       env.master_port = 0;
-      auto listener = FileDescriptor(listen_for_store(env));
+      listener = listen_for_store(env);
       port = std::to_string(port_of(own_end(listener)));
-      options.masterListenFd = listener.release();
     } catch (const std::exception& error) {
       port = text_of(error);
     }
@@ -363,12 +368,10 @@ c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
   TORCH_CHECK(
       !port.empty() && std::isdigit(static_cast<unsigned char>(port[0])), port);
   env.master_port = std::stoi(port);
-  options.port = static_cast<std::uint16_t>(env.master_port);
-  if (!options.isServer) {
+  if (env.rank > 0) {
     check_resolves(env, timeout);
-    wait_for_store(env, timeout);
   }
-  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+  return connect_store(env, std::move(listener), timeout);
 }
 
 c10::intrusive_ptr<c10d::Store> meet(
