@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "ddp/base/file_descriptor.h"
+#include "ddp/checkpoint.h"
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -630,6 +631,25 @@ TEST_CASE("one rank makes a group that the others do not make",
     CHECK_THAT(end.error,
                Contains("ranks 0, 2 wait in reduce_tensor, "
                         "rank 1 in new_group over ranks 0-1: "));
+  }
+}
+
+TEST_CASE("rank 0 alone saves a checkpoint", "[departures]") {
+  if (on_gpu(2)) {
+    return;  // no host waits for NCCL
+  }
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(long_timeouts());
+    if (rank == 0) {
+      Checkpoint().save("/dev/null/none");
+    } else {
+      reduce_tensor(at::ones({64}));
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("rank 0 waits in all-gather for a checkpoint, "
+                        "rank 1 in reduce_tensor: "));
   }
 }
 
