@@ -35,6 +35,7 @@ struct PassFunctions {
   /// beginning of each pass and must not communicate; `compare` may. On CPUs
   /// only.
   std::function<bool()> is_asked;
+  /// The comparison; see `is_asked`.
   std::function<void()> compare;
 };
 
