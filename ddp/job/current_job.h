@@ -7,7 +7,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 
-// What the library asks of the job of `ddp::init_process_group`, beside
+// Queries of the library to the job of `ddp::init_process_group`, beside
 // process_group.h.
 namespace ddp::detail {
 

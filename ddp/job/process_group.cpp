@@ -194,7 +194,7 @@ void join(const ProcessGroupOptions& options, Job& job) {
                          job.backend_name);
 }
 
-/// Shows which backend was chosen: a training on CPUs, on a machine whose GPUs
+/// Shows the chosen backend: a training on CPUs, on a machine whose GPUs
 /// LibTorch does not see, is only slow otherwise.
 void print_group(const Job& job) {
   const auto& env = job.env;

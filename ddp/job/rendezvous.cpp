@@ -268,7 +268,7 @@ c10::intrusive_ptr<c10d::Store> keys_of_attempt(
                                                 store);
 }
 
-/// What rank 0 publishes of an attempt.
+/// The record of an attempt that rank 0 publishes.
 std::string description_of(int size, const std::string& backend) {
   return std::to_string(size) + " " + backend;
 }

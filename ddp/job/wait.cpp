@@ -101,7 +101,8 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
     fail_collective(group, what, text_of(error));
   }
   // NCCL's wait only orders streams, and an abort ends it without an error. A
-  // wait of Gloo that has returned has its result, whoever has left since.
+  // wait of Gloo that has returned has its result, also if a rank has left
+  // since.
   if (group.getBackendName() == "nccl") {
     check_not_aborted(group, what);
   }

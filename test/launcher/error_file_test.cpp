@@ -129,7 +129,7 @@ TEST_CASE("an error file is replaced, other kinds of files stay") {
   const TemporaryFolder folder;
   const std::string file = folder / "error.json";
   CHECK(write_error_file(file, "first, and longer") == 0);
-  const std::string open = folder / "open";  // what a reader has open
+  const std::string open = folder / "open";  // a reader has it open
   REQUIRE(::link(file.c_str(), open.c_str()) == 0);
   CHECK(write_error_file(file, "second") == 0);
   CHECK(read_file(file) == "second");

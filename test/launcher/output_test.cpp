@@ -65,7 +65,7 @@ void await_drained(EventLoop& loop, const OutputThread& thread) {
   }
 }
 
-/// Returns what the thread still writes into a pipe.
+/// Returns the text that the thread still writes into a pipe.
 std::string read_rest(EventLoop& loop,
                       const OutputThread& thread,
                       const Fd& reader) {
@@ -515,7 +515,7 @@ class TwoWorkers {
     }
   }
 
-  /// Writes as a worker, and checks what the console shows then.
+  /// Writes as a worker, and checks the text on the console.
   void check(size_t worker,
              const std::string& text,
              const std::string& expected) {

@@ -343,7 +343,7 @@ TEST_CASE("a report ends with the next step, if one fits") {
   result.workers.exits[0].error =
       R"({"message": {"message": ")" + std::string(row.first) + "\"}}";
   CHECK_THAT(last_line(), Contains("  next: ") && Contains(row.second));
-  // What another worker writes is no cause.
+  // The output of another worker is no cause.
   result.workers.exits[0].error.clear();
   result.workers.exits[1].last_lines = {row.first};
   CHECK_THAT(last_line(), !Contains("next: "));

@@ -35,7 +35,7 @@ constexpr milliseconds kDecisionPause{500};
 constexpr milliseconds kReportPatience{2'000};
 /// How long ranks leave before rank 0 asks the others how far they are.
 constexpr milliseconds kAskPause{3'000};
-/// For what is unsent when a process ends.
+/// Time to send the rest of the messages when a process ends.
 constexpr milliseconds kFlushPatience{1'000};
 constexpr size_t kLongestMessage = size_t{1} << 26;
 constexpr size_t kLongestText = 1000;
@@ -386,7 +386,7 @@ bool ControlChannel::on_message(Connection& connection, const Fields& message) {
   return rank_ == 0 ? on_rank(connection.rank, message) : on_host(message);
 }
 
-/// Sends the new peer what was reported before it connected.
+/// Sends the new peer the reports from before it connected.
 bool ControlChannel::on_hello(Connection& connection, const Fields& message) {
   const int rank = message.size() == 3 ? number_in<int>(message[1]) : -1;
   const std::lock_guard lock(mutex_);
@@ -504,7 +504,7 @@ void ControlChannel::end_dead_waits(const DeadWaits& dead) {
   }
 }
 
-/// Sends what this rank does now to rank 0.
+/// Sends the present state of this rank to rank 0.
 void ControlChannel::send_report() {
   auto report = callbacks_.report();
   report.leaves = leaves_;

@@ -30,7 +30,7 @@ namespace ddp::detail {
 ///   closes the connection of a process that has ended in any way. A host that
 ///   is silent for a minute counts as gone. Rank 0 passes departures on,
 ///   several in one message, and every rank records them in its `PeerState`.
-/// - waits: a rank that has waited for a few seconds reports what for. Rank 0
+/// - waits: a rank reports a wait that has lasted a few seconds. Rank 0
 ///   decides which waits can never end (wait_judge.h) and tells all ranks.
 /// - the end of the job: ranks in `leave` wait for rank 0 to say that all are
 ///   there.
@@ -49,7 +49,7 @@ class ControlChannel {
 
   /// Functions of this rank that the channel's thread calls.
   struct Callbacks {
-    /// Returns what this rank does now, without `leaves`.
+    /// Returns the present state of this rank, without `leaves`.
     std::function<RankReport()> report;
     /// Ends waits for ranks that have left. Called after each departure, and
     /// then about every 100 ms while it returns true.
@@ -62,7 +62,7 @@ class ControlChannel {
   /// The end of a wait in `leave`.
   enum class End {
     all_are_here,  ///< or have ended
-    dead_wait,     ///< this rank or another waits for what never comes
+    dead_wait,     ///< this rank or another waits without an end
     host_is_gone,  ///< rank 0 has left
     too_late       ///< ranks are missing after the time limit
   };
@@ -76,7 +76,7 @@ class ControlChannel {
                  const Place& place,
                  std::shared_ptr<PeerState> state,
                  Callbacks callbacks);
-  /// Stops the thread, destroys the callbacks, sends what is unsent and closes
+  /// Stops the thread, destroys the callbacks, sends the rest and closes
   /// the connections.
   ~ControlChannel();
   ControlChannel(const ControlChannel&) = delete;
@@ -119,7 +119,7 @@ class ControlChannel {
     bool has_closed = false;  // it has closed its groups
   };
 
-  /// What rank 0 knows of a rank.
+  /// A rank, as rank 0 knows it.
   enum class Stage : uint8_t { works, leaves, gone };
 
   void open(c10d::Store& store, const std::string& interface_hint);

@@ -90,7 +90,7 @@ std::string problem_of_groups(const Job& job) {
 void leave_with_error(const Job& job, const std::string& problem) {
   if (job.channel) {
     job.channel->report_failure(problem);
-    // The other ranks complete what this rank has done its part of.
+    // The other ranks complete the collectives that this rank has begun.
     std::this_thread::sleep_for(kSendPatience);
   }
   close_groups(job, /*finishes=*/false);

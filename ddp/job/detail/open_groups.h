@@ -37,13 +37,13 @@ class OpenGroups {
     const std::string name_;
   };
 
-  /// Returns what this rank does now, without `leaves`.
+  /// Returns the present state of this rank, without `leaves`.
   RankReport report() const;
 
   /// Aborts groups with work in progress that a rank has left half a second
   /// ago. The delay gives messages that a peer sent before it left time to
   /// arrive. A group without work is left alone: it takes no collective more,
-  /// and what it has completed is whole.
+  /// and its completed collectives are whole.
   /// @returns true if this has to be called again soon.
   bool end_waits_for_departed();
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-// Which waits of a job's ranks can never end. Pure: rank 0 calls it with the
-// reports that it has got over the control channel.
+// Finds the waits of a job's ranks that can never end. Pure: rank 0 calls it
+// with the reports that it has got over the control channel.
 namespace ddp::detail {
 
 /// The name of the group of all ranks.
@@ -32,7 +32,7 @@ struct GroupProgress {
   int blocked_by = -1;
 };
 
-/// What one rank does at one moment.
+/// The state of a rank at one moment.
 struct RankReport {
   bool leaves = false;  ///< it waits in ddp::destroy_process_group()
   /// A wait has lasted for some seconds. Not part of the text form.

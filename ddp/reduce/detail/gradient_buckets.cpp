@@ -99,7 +99,7 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
   if (members.front()->parameter.sparse) {
     return make_sparse_bucket(*members.front());
   }
-  // The spare elements stay on one type of device, whatever the plan.
+  // The spare elements stay on one type of device, for any plan.
   const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket &&
                          members.front()->parameter.tensor.device().type() ==
                              slots_.front().parameter.tensor.device().type();

@@ -74,7 +74,7 @@ using Message = std::variant<Hello,
 /// are too long. The names in a Hello must not be longer than decode() allows.
 std::string encode(const Message& message);
 
-/// Decodes a message; returns nothing if encode() does not make such a line.
+/// Decodes a message; returns nothing for a line that encode() cannot make.
 /// Never throws, and checks the bounds of every number and length. Reads only
 /// the version of a Hello of another version.
 std::optional<Message> decode(std::string_view line);

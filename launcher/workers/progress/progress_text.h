@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-// What ddprun reads in a worker's progress file, whose format is described in
+// The content of a worker's progress file; its format is described in
 // ddp/base/job_files/job_directory.h.
 namespace launcher {
 

@@ -56,7 +56,7 @@ class ProgressWatch {
     int local_rank;
     std::string file;
     /// The file as ddprun created it. logind removes the files of a user who
-    /// logs out, but workers still report to theirs.
+    /// logs out, but workers still report to their files.
     Fd created;
     pid_t pid = 0;
   };

@@ -319,7 +319,7 @@ TEST_CASE("on a terminal a program that throws has shown all it wrote") {
   };
   CHECK(run({}) == "[0] epoch 1\n[0] epoch 2\n[0] epoch 3\n");
 #ifndef DDP_THREAD_SANITIZER
-  // The sanitizer writes what stdio has buffered.
+  // The sanitizer writes the buffers of stdio.
   CHECK(run({"--output=lines"}).empty());
 #endif
 }

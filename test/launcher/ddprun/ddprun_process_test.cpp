@@ -1,4 +1,5 @@
-// The ends of processes: ddprun and its watcher, and those that workers start.
+// The ends of processes: ddprun and its watcher, and processes that workers
+// start.
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

@@ -9,7 +9,8 @@ using namespace launcher::test;
 
 namespace {
 
-/// Returns what `from` waits for, from the answer to its next message.
+/// Returns the hosts that `from` waits for, from the answer to its next
+/// message.
 std::string wait_of(FormingJob& job, Coordinator::Connection from) {
   for (const auto& action :
        job.get().on_message(from, HostState(job.next_state(from)), job.now)) {
