@@ -6,9 +6,10 @@
 namespace ddp::detail {
 
 /// Assigns parts of these sizes to owners: the largest part first, each part to
-/// the owner with the smallest load (the lowest such owner). No owner therefore
-/// gets more than its fair share and the largest part. Equals the assignment of
-/// a group's parameters to ranks in PyTorch's ZeroRedundancyOptimizer. Pure.
+/// the owner with the smallest load (of several, the lowest). No owner
+/// therefore gets more than its fair share and the largest part. Equals the
+/// assignment of a group's parameters to ranks in PyTorch's
+/// ZeroRedundancyOptimizer. Pure.
 /// @param loads  load of each owner before; increased.
 /// @returns the owner of each part.
 ///

@@ -49,7 +49,7 @@ struct CheckpointFolderOptions {
 /// time may write to a folder.
 ///
 /// Thread contract: one thread per rank. `save` and `load` are collective over
-/// the ranks of the Checkpoint, and `wait` over those of the last `save` or
+/// the ranks of the Checkpoint, and `wait` over the ranks of the last `save` or
 /// `load` (before both, over all ranks).
 ///
 /// Example:

@@ -128,7 +128,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<>,
   ///   ended pass.
   /// - "ahead": list of the places above "position" that are done as well,
   ///   ascending. Not empty only if some ranks have done more than others.
-  /// - "dataset_size", "seed", "shuffle": what the order depends on.
+  /// - "dataset_size", "seed", "shuffle": the order depends on them.
   c10::IValue state_dict() const override;
   /// As above, from the progress of each rank; `Checkpoint` gathers it. A rank
   /// without an entry counts like the first entry.

@@ -14,8 +14,8 @@ class AllReduce;
 
 namespace detail {
 /// Returns true if the exchange is one of this library's that leave the plain
-/// sum over `ranks` ranks in every element of a dense payload, also in those
-/// that belong to no gradient. A class derived from them may change elements.
+/// sum over `ranks` ranks in every element of a dense payload, also in elements
+/// of no gradient. A class derived from them may change elements.
 bool carries_marks(const Exchange& exchange, int ranks);
 }  // namespace detail
 

@@ -14,9 +14,9 @@ class SharedSums;
 /// ranks map. The default exchange of `DistributedDataParallel` over a group of
 /// the job, with Gloo. The ranks have to be on one host: one kernel, one user,
 /// one namespace of processes and one of the network. The gradients of ranks on
-/// several hosts, on GPUs, sparse ones, and those of ranks that cannot map
-/// memory are summed by the group's all-reduce. So are those of all ranks after
-/// ProcessGroupOptions::shared_memory(false) or with the variable
+/// several hosts, on GPUs, sparse ones, and gradients of ranks that cannot map
+/// memory are summed by the group's all-reduce. So are the gradients of all
+/// ranks after ProcessGroupOptions::shared_memory(false) or with the variable
 /// DDP_SHARED_MEMORY=0 on any rank. For 3 or more ranks the two ways differ in
 /// the last bits of a sum.
 ///

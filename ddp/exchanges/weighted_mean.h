@@ -61,7 +61,7 @@ class WeightedMean : public ForwardingExchange {
   void set_weight(double weight);
 
   /// Returns the weight times the inner exchange's factor for all ranks of the
-  /// group, whatever `ranks` is.
+  /// group, for any value of `ranks`.
   double scale(int ranks) const override;
   /// Returns 0: the weights determine how many ranks contribute.
   int min_group_size() const override { return 0; }

@@ -83,9 +83,9 @@ const torch::nn::Module* module_of(const Function& function) {
 ///
 /// While gradient recording is off, it only calls the function.
 ///
-/// The gradients equal those of `function(inputs...)`. Each parameter gets its
-/// gradient once in a backward pass, summed over all its uses. A part may
-/// therefore be called several times, share weights with others and contain
+/// The gradients equal the gradients of `function(inputs...)`. Each parameter
+/// gets its gradient once in a backward pass, summed over all its uses. A part
+/// may therefore be called several times, share weights with others and contain
 /// further checkpointed parts. This works under `DistributedDataParallel`
 /// without any option, and in the replicas of a `dp::DataParallel`: call this
 /// function inside the wrapped module's forward.

@@ -145,8 +145,8 @@ TORCH_MODULE(SyncBatchNorm);
 /// the layer. Declare the member as `ddp::SyncBatchNorm` instead, which also
 /// works in a single process.
 ///
-/// @param group  the ranks. Null: those of the `DistributedDataParallel` that
-///   wraps the module, or else all ranks.
+/// @param group  the ranks. Null: the ranks of the `DistributedDataParallel`
+///   that wraps the module, or else all ranks.
 /// @returns the number of places in which a layer was replaced.
 /// @throws c10::Error if `module` is a batch norm itself, or if a data member,
 ///   another parent or a variable of the program holds a layer whose parent is

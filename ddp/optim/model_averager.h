@@ -50,7 +50,7 @@ struct ModelAveragerOptions {
   /// only the last of these levels averages. The period of a single level is
   /// counted from the end of the warm-up, as by PyTorch's
   /// PeriodicModelAverager: with warm-up 5 and period 4 the steps 5, 9, 13, ...
-  /// average, counted from 0. Those of several levels are counted from the
+  /// average, counted from 0. Periods of several levels are counted from the
   /// first step, as by PyTorch's HierarchicalModelAverager: 8, 12, 16, ...
   TORCH_ARG(std::vector<AveragingLevel>, levels);
   /// Number of steps at the beginning in which this object averages no
@@ -146,7 +146,7 @@ class ModelAverager : public Stateful {
   /// sum. Call it after each step of the optimizer, on every rank. Collective
   /// if it averages.
   /// @param parameters  the same in each call. Parameters that require no
-  ///   gradient, and those that a wrapper ignores
+  ///   gradient, and parameters that a wrapper ignores
   ///   (`params_and_buffers_to_ignore`), stay as they are.
   /// @returns true if the other parameters have been averaged at any level, in
   ///   place, or would have been with other ranks: a rank alone sends nothing.

@@ -34,7 +34,7 @@ namespace ddp {
 /// `param_groups()`, as schedulers do; the next step uses them.
 ///
 /// A step sends the bytes of the parameters once, by broadcasts of the stepped
-/// parameters. Those of one rank and dtype travel together, in messages of
+/// parameters. Parameters of one rank and dtype travel together, in messages of
 /// about 250 MB at most.
 ///
 /// In a `Join` the optimizer is one of the joinables,

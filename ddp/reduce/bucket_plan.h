@@ -36,7 +36,7 @@ int64_t default_bucket_cap(const std::string& backend, int ranks);
 using BucketPlan = std::vector<std::vector<size_t>>;
 
 /// Pure: groups gradients into buckets of one dtype and one device each, except
-/// those that are `alone`.
+/// gradients that are `alone`.
 ///
 /// Adds gradients in `order`, the expected order of their arrival, and closes a
 /// bucket when it has reached its cap. Buckets are sorted by the position of

@@ -42,8 +42,8 @@ struct PassFunctions {
 /// Averages gradients over ranks while the backward pass still runs.
 ///
 /// On the CPU, `.grad` is divided by the number of ranks and copied into its
-/// bucket as soon as autograd has accumulated the gradient, with what local
-/// passes have left in it. On a GPU the gradients of a bucket are copied and
+/// bucket as soon as autograd has accumulated the gradient, with the gradients
+/// of local passes. On a GPU the gradients of a bucket are copied and
 /// divided together, when the last of them has come. A full bucket is
 /// all-reduced at once, in the same order on every rank, and the end of the
 /// backward pass waits for all buckets.
@@ -66,8 +66,8 @@ struct PassFunctions {
 /// part of one flat buffer), gets a copy of the average instead.
 ///
 /// One rule says which passes are reduced: a backward pass that accumulates a
-/// gradient of a parameter outside of a `NoSyncGuard`, whatever tensor it
-/// starts from. `torch::autograd::grad` and `backward(inputs)` of other tensors
+/// gradient of a parameter outside of a `NoSyncGuard`,
+/// started from any tensor. `torch::autograd::grad` and `backward(inputs)` of other tensors
 /// accumulate none. The guard counts where a gradient is accumulated. A nested
 /// pass, made by a node or a hook of another pass, is a part of that pass, and
 /// the pass ends with the outermost `backward()`.

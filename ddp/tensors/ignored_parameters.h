@@ -19,7 +19,7 @@ class IgnoredParameters {
   std::vector<at::Tensor> parameters_;
 };
 
-/// Returns the parameters without those that a wrapper ignores.
+/// Returns the parameters without the parameters that a wrapper ignores.
 std::vector<at::Tensor> shared_of(const std::vector<at::Tensor>& parameters);
 
 }  // namespace ddp::detail

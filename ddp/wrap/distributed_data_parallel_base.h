@@ -40,11 +40,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// wrapped again with this group and the same options. The ranks compare
   /// their modules and, unless init_sync is off, copy the parameters and
   /// buffers of the new group's rank 0. The buckets are planned again. The
-  /// parameters that are trained stay those of the first wrapping: the same
-  /// parameters must have been trainable when each of the new ranks wrapped its
-  /// module. Objects that refer to the wrapper (a container, an optimizer, a
-  /// guard) stay valid. The backward pass of an earlier forward averages over
-  /// the new ranks.
+  /// parameters that are trained stay the parameters of the first wrapping: the
+  /// same parameters must have been trainable when each of the new ranks
+  /// wrapped its module. Objects that refer to the wrapper (a container, an
+  /// optimizer, a guard) stay valid. The backward pass of an earlier forward
+  /// averages over the new ranks.
   ///
   /// Collective over the new group only; call it between backward passes. Ranks
   /// outside the new group do not call it. A rank that has no wrapper yet wraps

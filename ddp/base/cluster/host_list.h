@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-// Slurm's compact lists. The result has at most kMostHosts items, whatever the
-// text. Includes no LibTorch: ddprun uses it too.
+// Slurm's compact lists. The result has at most kMostHosts items,
+// for any text. Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
 inline constexpr size_t kMostHosts = 1 << 16;

@@ -17,7 +17,7 @@ struct TorchFile {
 };
 
 /// Reads a file that Python's torch.save or `write_torch_file` wrote. The
-/// tensors are on the CPU, whatever their original device, and share storages
+/// tensors are on the CPU, for any original device, and share storages
 /// as they did when they were saved. See `unpickle` for the conversion of
 /// Python objects.
 ///
