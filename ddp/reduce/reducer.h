@@ -67,10 +67,10 @@ struct PassFunctions {
 ///
 /// One rule says which passes are reduced: a backward pass that accumulates a
 /// gradient of a parameter outside of a `NoSyncGuard`,
-/// started from any tensor. `torch::autograd::grad` and `backward(inputs)` of other tensors
-/// accumulate none. The guard counts where a gradient is accumulated. A nested
-/// pass, made by a node or a hook of another pass, is a part of that pass, and
-/// the pass ends with the outermost `backward()`.
+/// started from any tensor. `torch::autograd::grad` and `backward(inputs)` of
+/// other tensors accumulate none. The guard counts where a gradient is
+/// accumulated. A nested pass, made by a node or a hook of another pass, is a
+/// part of that pass, and the pass ends with the outermost `backward()`.
 ///
 /// The first reduced pass only records the order in which gradients come. At
 /// its end rank 0 plans the buckets by its own order and broadcasts the plan;

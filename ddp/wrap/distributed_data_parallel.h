@@ -40,8 +40,8 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// Runs the module's own `forward` with these arguments and returns its
   /// result, of any type. A backward pass that accumulates gradients of the
   /// module's parameters outside of a `NoSyncGuard` averages them,
-  /// started from any tensor: the result, a member in which the forward has left
-  /// a tensor, or a computation of `module()`.
+  /// started from any tensor: the result, a member in which the forward has
+  /// left a tensor, or a computation of `module()`.
   ///
   /// Does not communicate: a rank may evaluate alone. Exceptions: inside a
   /// `Join` with throw_on_early_termination, a forward with gradient recording
