@@ -79,7 +79,8 @@ c10::IValue exported_device(const JsonValue& device) {
 
 ExportedArchive::ExportedArchive(const std::string& path) : zip_(path) {
   TORCH_CHECK(zip_.has("archive_format") &&
-                  text_of(zip_.read("archive_format").bytes) == "pt2",
+                  text_of(zip_.read("archive_format").bytes) == "pt2" &&
+                  !zip_.has("data/weights/model.pt"),  // pickled, before 2.10
               "it is no file of torch.export.save of PyTorch 2.10 or later; "
               "export it again there");
   TORCH_CHECK(!zip_.has("byteorder") ||

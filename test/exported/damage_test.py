@@ -160,6 +160,25 @@ class DamageTest(unittest.TestCase):
             self.assertIn("config.0.weight.tensor_meta",
                           self.error_of(self.path("changed.pt2")))
 
+    def test_a_file_of_pytorch_2_8(self):
+        export(self.path(), net())
+        records = records_of(self.path())
+        for name in [name for name in records if name.startswith("data/weights/")]:
+            del records[name]
+        records["data/weights/model.pt"] = b"pickled"
+        write(self.path(), records)
+        self.assertIn("it is no file of torch.export.save of PyTorch 2.10 or later; "
+                      "export it again there", self.error_of(self.path()))
+
+    def test_infinity_as_an_argument(self):
+        class Clamp(nn.Module):
+            def forward(self, x, most=float("inf"), *, least=-float("inf")):
+                return x.clamp(least, most)
+        torch.export.save(torch.export.export(
+            Clamp(), (torch.ones(8, 6),), {"most": float("inf"),
+                                           "least": -float("inf")}), self.path())
+        self.assertEqual(self.error_of(self.path()), "")
+
     def test_nested_too_deep(self):
         export(self.path(), net())
         records = records_of(self.path())
