@@ -79,8 +79,11 @@ void CheckFinite::finish(const GradientBucket& bucket) {
   TORCH_CHECK(
       false,
       "Expected finite gradients, but got",
-      detail::names_by_rank(
-          detail::all_gather_text(*group_, any_[0].device(), findings())),
+      detail::names_by_rank(detail::all_gather_text(
+          *group_,
+          any_[0].device(),
+          findings(),
+          "the names of gradients that are not finite")),
       " look at the loss and the inputs there; with float16 use a GradScaler");
 }
 

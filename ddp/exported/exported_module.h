@@ -72,8 +72,11 @@ struct ExportedModuleOptions {
 /// Source: torch.export.load; torch::jit::Module for the interface.
 class ExportedModuleImpl : public torch::nn::Module {
  public:
+  /// Keyword arguments by name.
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
 
+  /// Reads a file of torch.export.save.
+  /// @throws c10::Error that lists all operators and features that are missing.
   explicit ExportedModuleImpl(
       const std::string& path,
       const ExportedModuleOptions& options = ExportedModuleOptions());
@@ -83,8 +86,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// @param kwargs  the keyword arguments. A number, a string or None of the
   ///   export may be left out, and must not differ.
   /// @returns the result of Python's forward: a tensor, or a tuple, list or
-  /// dict
-  ///   (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
+  ///   dict (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
   /// @throws c10::Error that names the input if its size or value is not one
   ///   that the program was exported for.
   c10::IValue forward(std::vector<c10::IValue> inputs,
@@ -109,9 +111,11 @@ class ExportedModuleImpl : public torch::nn::Module {
       const std::optional<torch::Device>& device = std::nullopt) const override;
 
   using torch::nn::Module::to;
+  /// Converts and moves parameters and buffers; moves constants.
   void to(torch::Device device,
           torch::Dtype dtype,
           bool non_blocking = false) override;
+  /// Moves parameters, buffers and constants.
   void to(torch::Device device, bool non_blocking = false) override;
 
  private:

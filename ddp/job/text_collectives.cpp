@@ -27,30 +27,38 @@ std::string to_text(const at::Tensor& bytes, int64_t size) {
 }
 
 /// Returns the ranks' tensors, which have one dimension, as rows on the host.
-at::Tensor all_gather(c10d::Backend& group, const at::Tensor& mine) {
+at::Tensor all_gather(c10d::Backend& group,
+                      const at::Tensor& mine,
+                      const std::string& purpose) {
+  const auto what = "all-gather for " + purpose;
   const auto rows = at::empty({group.getSize(), mine.numel()}, mine.options());
   std::vector<at::Tensor> inputs{mine};
   std::vector<std::vector<at::Tensor>> outputs{rows.unbind()};
-  wait(group.allgather(outputs, inputs), group, "all-gather");
-  return copy_result(rows, c10::kCPU, group, "all-gather");
+  wait(group.allgather(outputs, inputs), group, what);
+  return copy_result(rows, c10::kCPU, group, what);
 }
 
 /// Broadcasts a tensor of one rank, and returns it on the host.
-at::Tensor broadcast(c10d::Backend& group, const at::Tensor& mine, int from) {
+at::Tensor broadcast(c10d::Backend& group,
+                     const at::Tensor& mine,
+                     const std::string& purpose,
+                     int from) {
+  const auto what = "broadcast for " + purpose;
   c10d::BroadcastOptions options;
   options.rootRank = from;
   std::vector<at::Tensor> shared{mine};
-  wait(group.broadcast(shared, options), group, "broadcast");
-  return copy_result(shared[0], c10::kCPU, group, "broadcast");
+  wait(group.broadcast(shared, options), group, what);
+  return copy_result(shared[0], c10::kCPU, group, what);
 }
 
 /// Exchanges only SHA-1 digests of the texts.
 bool are_texts_equal(c10d::Backend& group,
                      c10::Device device,
-                     const std::string& mine) {
+                     const std::string& mine,
+                     const std::string& purpose) {
   const auto digest = c10::sha1(mine).str();
   const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
-  const auto gathered = all_gather(group, own.to(device));
+  const auto gathered = all_gather(group, own.to(device), purpose);
   return at::equal(gathered, own.expand_as(gathered));
 }
 
@@ -58,16 +66,19 @@ bool are_texts_equal(c10d::Backend& group,
 
 std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
-                                         const std::string& mine) {
+                                         const std::string& mine,
+                                         const std::string& purpose) {
   const auto length = static_cast<int64_t>(mine.size());
   const auto lengths =
-      all_gather(group, at::full({1}, length, at::kLong).to(device)).flatten();
+      all_gather(group, at::full({1}, length, at::kLong).to(device), purpose)
+          .flatten();
   const auto longest = lengths.max().item<int64_t>();
   std::vector<std::string> texts(group.getSize());
   if (longest == 0) {
     return texts;
   }
-  const auto gathered = all_gather(group, to_bytes(mine, longest).to(device));
+  const auto gathered =
+      all_gather(group, to_bytes(mine, longest).to(device), purpose);
   for (int rank = 0; rank < group.getSize(); ++rank) {
     texts[rank] = to_text(gathered[rank], lengths[rank].item<int64_t>());
   }
@@ -83,12 +94,13 @@ void verify_across_ranks(c10d::Backend& group,
   std::vector<std::string> fields{problem};
   fields.insert(fields.end(), lines.begin(), lines.end());
   const auto mine = join_fields(fields);
-  if (are_texts_equal(group, device, mine) && problem.empty()) {
+  const auto purpose = "the comparison of the ranks' " + what;
+  if (are_texts_equal(group, device, mine, purpose) && problem.empty()) {
     return;
   }
   // By line and rank; the problems come first.
   std::vector<std::vector<std::string>> all;
-  const auto texts = all_gather_text(group, device, mine);
+  const auto texts = all_gather_text(group, device, mine, purpose);
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     fields = fields_of(texts[rank]);
     const std::vector<std::string> missing(texts.size(), "nothing");
@@ -114,10 +126,11 @@ void verify_across_ranks(c10d::Backend& group,
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
                            const std::string& text,
+                           const std::string& purpose,
                            int from) {
   const auto length =
       at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device);
-  const auto size = broadcast(group, length, from).item<int64_t>();
+  const auto size = broadcast(group, length, purpose, from).item<int64_t>();
   constexpr int64_t kMostAtOnce = 64 << 20;  // for GPUs with little free memory
   std::string result;
   for (int64_t begin = 0; begin < size; begin += kMostAtOnce) {
@@ -126,7 +139,7 @@ std::string broadcast_text(c10d::Backend& group,
         group.getRank() == from
             ? to_bytes(std::string_view(text).substr(begin, count), count)
             : at::zeros({count}, at::kByte);
-    result += to_text(broadcast(group, bytes.to(device), from), count);
+    result += to_text(broadcast(group, bytes.to(device), purpose, from), count);
   }
   return result;
 }

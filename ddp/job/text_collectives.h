@@ -13,9 +13,11 @@ namespace ddp::detail {
 ///
 /// @param device  a device that the backend supports: the CPU for Gloo, the
 ///   rank's GPU for NCCL.
+/// @param purpose  for the errors of the wait: "all-gather for <purpose>".
 std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
-                                         const std::string& mine);
+                                         const std::string& mine,
+                                         const std::string& purpose);
 
 /// Checks that all ranks have equal lines, for example one for each parameter
 /// of a module. Exchanges only a SHA-1 digest if all ranks agree. Collective.
@@ -36,9 +38,12 @@ void verify_across_ranks(c10d::Backend& group,
                          const std::string& problem = "");
 
 /// Returns the text of rank `from` on every rank. Collective.
+///
+/// @param purpose  for the errors of the wait: "broadcast for <purpose>".
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
                            const std::string& text,
+                           const std::string& purpose,
                            int from = 0);
 
 /// Returns the fields of a rank's message; see `ddp/base/text/record.h`.

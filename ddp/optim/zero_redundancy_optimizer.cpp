@@ -273,8 +273,11 @@ c10::IValue ZeroRedundancyOptimizer::state_dict() const {
   for (int owner = 0; owner < size(); ++owner) {
     auto bytes = owner == rank() ? detail::to_bytes(mine.get(kStates)) : "";
     if (group_) {
-      bytes = detail::broadcast_text(
-          *group_, device_of(*group_, param_groups_), bytes, owner);
+      bytes = detail::broadcast_text(*group_,
+                                     device_of(*group_, param_groups_),
+                                     bytes,
+                                     "the optimizer's state",
+                                     owner);
     }
     if (rank() == 0) {
       parts.push_back(detail::from_bytes(bytes).toGenericDict());

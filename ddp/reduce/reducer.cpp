@@ -719,7 +719,8 @@ void ReducerImpl::refuse_difference() {
                              " over the group, with ",
                              frozen.empty() ? "nothing" : frozen,
                              " frozen");
-  const auto texts = all_gather_text(*all.group, c10::kCPU, mine);
+  const auto texts =
+      all_gather_text(*all.group, c10::kCPU, mine, "the ranks' passes");
   TORCH_CHECK(false,
               "Expected all ranks to make the same backward pass, but they "
               "made",

@@ -71,7 +71,8 @@ std::string host_name() {
 std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
                                            const std::string& host) {
   const int ranks = group.getSize();
-  const auto hosts = all_gather_text(group, c10::kCPU, host);
+  const auto hosts =
+      all_gather_text(group, c10::kCPU, host, "the hosts' names");
   if (host.empty() || ranks == 1 ||
       std::count(hosts.begin(), hosts.end(), host) != ranks) {
     return nullptr;
@@ -85,7 +86,7 @@ std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
       offer = offer_of(file);
     });
   }
-  offer = broadcast_text(group, c10::kCPU, offer);
+  offer = broadcast_text(group, c10::kCPU, offer, "shared memory");
   std::shared_ptr<SharedMemory> memory;
   if (!offer.empty()) {
     problem = problem_of([&] {
@@ -93,7 +94,8 @@ std::shared_ptr<SharedMemory> share_memory(c10d::Backend& group,
           file ? std::move(file) : take(offer), ranks, SumBoard::bytes(ranks));
     });
   }
-  const auto problems = all_gather_text(group, c10::kCPU, problem);
+  const auto problems =
+      all_gather_text(group, c10::kCPU, problem, "shared memory");
   const auto found = std::find_if(problems.begin(),
                                   problems.end(),
                                   [](const auto& one) { return !one.empty(); });

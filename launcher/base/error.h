@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -27,6 +29,19 @@ class LaunchError : public std::runtime_error {
  private:
   int exit_code_;
 };
+
+/// Calls `work` and returns its exception, of which other kinds become
+/// LaunchErrors; std::nullopt: there was none.
+inline std::optional<LaunchError> error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const LaunchError& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return LaunchError(kExitFailure, error.what());
+  }
+  return std::nullopt;
+}
 
 /// LaunchError for a wrong command line.
 class UsageError : public LaunchError {

@@ -39,15 +39,36 @@ std::vector<int> signals_for(const Job& job) {
 struct JobResources {
   SignalScope signals;
   CallerSettings settings;
-  RunDirectory directory;
   JobDirectory job_directory;
   JobCgroup cgroup;
   Watcher watcher{cgroup};
   Strays strays;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)), directory(job), job_directory(job) {}
+      : signals(signals_for(job)), job_directory(job) {}
 };
+
+/// The folder of the job's files. Its file server may not answer, so the thread
+/// of the logs creates and removes it.
+struct Folder {
+  std::unique_ptr<const RunDirectory> made;
+  std::optional<LaunchError> error;
+};
+
+void warn_of_folder(const RunDirectory& folder,
+                    const Job& job,
+                    Status& status) {
+  if (!job.options.log_dir.empty()) {
+    return;
+  }
+  if (folder.path().empty()) {
+    status.warn(
+        "no temporary folder can be written to, so workers have no error file; "
+        "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
+  } else if (folder.is_kept()) {
+    status.warn("logs are in " + folder.path());
+  }
+}
 
 struct Outcome {
   int exit_code;
@@ -106,17 +127,22 @@ Outcome run(const Job& job) {
   for (const std::string& warning : job.warnings) {
     status.warn(warning);
   }
-  RunDirectory& directory = resources.directory;
-  if (directory.is_kept() && job.options.log_dir.empty()) {
-    status.warn("logs are in " + directory.path());
-  }
-  if (directory.path().empty() && job.options.log_dir.empty()) {
-    status.warn(
-        "no temporary folder can be written to, so workers have no error file; "
-        "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
-  }
+  const auto folder = std::make_shared<Folder>();
+  logs.run(
+      [folder, job] {
+        folder->error = error_of(
+            [&] { folder->made = std::make_unique<RunDirectory>(job); });
+      },
+      [&] {
+        if (folder->error) {
+          post(StartFailed{folder->error->exit_code(), folder->error->what()});
+          return;
+        }
+        warn_of_folder(*folder->made, job, status);
+        post(FolderMade{folder->made->path()});
+      });
   Supervisor supervisor(job,
-                        {directory.path(), resources.job_directory.path()},
+                        resources.job_directory.path(),
                         {.events = events,
                          .rendezvous = *rendezvous,
                          .workers = workers,
@@ -125,10 +151,8 @@ Outcome run(const Job& job) {
   while (!rendezvous->is_over()) {
     loop.run_once();
   }
+  logs.run([folder] { folder->made.reset(); }, [] {});
   const bool is_written = status.abandon_rest();
-  if (!is_written) {
-    directory.leave();
-  }
   const bool has_lost = !losses.empty();
   return {code == 0 && has_lost ? kExitFailure : code, is_written};
 }

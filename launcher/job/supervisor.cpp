@@ -38,14 +38,15 @@ std::string seconds_text(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Supervisor::Supervisor(const Job& job, Folders folders, const Seams& seams)
+Supervisor::Supervisor(const Job& job,
+                       std::string job_directory,
+                       const Seams& seams)
     : job_(job),
-      folders_(std::move(folders)),
+      job_directory_(std::move(job_directory)),
       seams_(seams),
       policy_(policy_options(job)) {}
 
 int Supervisor::run() {
-  perform(policy_.begin());
   while (policy_.phase() != Policy::Phase::done) {
     handle(seams_.events.next());
   }
@@ -61,6 +62,9 @@ JobState Supervisor::state() const {
 }
 
 void Supervisor::handle(const Event& event) {
+  if (const auto* folder = std::get_if<FolderMade>(&event)) {
+    folder_ = folder->path;
+  }
   const auto before = policy_.phase();
   const Actions actions = policy_.on(event);
   narrate(event, before);
@@ -153,10 +157,10 @@ void Supervisor::perform(const StartWorkers& action) {
                      " of " + job_.program.path + "; rank 0's store is at " +
                      world_.master.host + ":" +
                      std::to_string(world_.master.port));
-  const std::string directory = attempt_directory(folders_.files, world_);
+  const std::string directory = attempt_directory(folder_, world_);
   logs_ = keeps_files(job_) ? directory : "";
   seams_.workers.start(
-      make_plan(job_, {world_, directory, folders_.job, keeps_files(job_)}));
+      make_plan(job_, {world_, directory, job_directory_, keeps_files(job_)}));
 }
 
 void Supervisor::perform(const PassOn& action) {

@@ -60,13 +60,11 @@ class Supervisor {
     Status& status;
   };
 
-  struct Folders {
-    std::string files;  ///< of the run; has a subfolder per attempt
-    std::string job{};  ///< see JobDirectory; empty: none
-  };
+  /// @param job_directory see JobDirectory; empty: none
+  Supervisor(const Job& job, std::string job_directory, const Seams& seams);
 
-  Supervisor(const Job& job, Folders folders, const Seams& seams);
-
+  /// Runs the job from FolderMade on.
+  ///
   /// @returns the exit code of ddprun
   int run();
 
@@ -95,7 +93,8 @@ class Supervisor {
   void perform(const DrainOutput& action);
 
   const Job& job_;
-  Folders folders_;
+  std::string folder_;  // of the job's files; has a subfolder per attempt
+  std::string job_directory_;
   Seams seams_;
   Policy policy_;
   World world_;  // of the last attempt

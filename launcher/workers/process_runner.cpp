@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "ddp/base/job_files/error_file.h"
-#include "launcher/base/error.h"
 #include "launcher/base/exit_status.h"
 #include "launcher/machine/execution.h"
 #include "launcher/machine/process_state.h"
@@ -23,19 +22,6 @@ namespace {
 
 constexpr const char* kFailedStartTimer = "failed start";
 constexpr std::chrono::seconds kTimeToDie{5};
-
-/// Creates the attempt folder of every worker; usually all workers share one.
-void make_attempt_folders(const LaunchPlan& plan) {
-  std::string made;
-  for (const WorkerSpec& worker : plan.workers) {
-    const std::string folder =
-        std::filesystem::path(worker.directory).parent_path();
-    if (!folder.empty() && folder != made) {
-      make_attempt_folder(folder);
-      made = folder;
-    }
-  }
-}
 
 /// Writes a request into the stop file that a worker has created (see
 /// ddp/base/job_files/job_directory.h). Replaces the file atomically. Returns
@@ -82,11 +68,28 @@ ProcessRunner::~ProcessRunner() {
 
 void ProcessRunner::start(LaunchPlan plan) {
   is_active_ = true;
-  started_ = std::chrono::steady_clock::now();
   output_.emplace(context_.loop);
   path_ = plan.path;
+  starting_ = std::make_shared<Start>(Start{.plan = std::move(plan)});
+  context_.logs.run(
+      [start = starting_] {
+        start->error =
+            error_of([&] { start->files = make_attempt_files(start->plan); });
+      },
+      [this, start = starting_] { on_files_made(start); });
+}
+
+void ProcessRunner::on_files_made(const std::shared_ptr<Start>& start) {
+  if (starting_ != start) {
+    return;  // the start has been ended
+  }
+  starting_.reset();
+  started_ = std::chrono::steady_clock::now();
   try {
-    start_all(plan);
+    if (start->error) {
+      throw LaunchError(*start->error);
+    }
+    start_all(*start);
   } catch (const LaunchError& error) {
     abandon_start({error.exit_code(), error.what()});
   } catch (const std::system_error& error) {
@@ -97,8 +100,9 @@ void ProcessRunner::start(LaunchPlan plan) {
   }
 }
 
-void ProcessRunner::start_all(LaunchPlan& plan) {
-  filtered_ = make_filtered_logs(plan, context_.logs);
+void ProcessRunner::start_all(Start& start) {
+  LaunchPlan& plan = start.plan;
+  filtered_ = make_filtered_logs(plan, start.files, context_.logs);
   Pipe errors = make_pipe();
   cgroup_ = "attempt_" + std::to_string(attempts_++);
   temporary_folder_ = plan.temporary_folder;
@@ -125,14 +129,17 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
-  make_attempt_folders(plan);
   // Prepare all workers before the first fork: after a fork, the kernel copies
   // each page that is written to.
   std::vector<PreparedWorker> prepared;
   prepared.reserve(plan.workers.size());
-  for (WorkerSpec& spec : plan.workers) {
+  for (size_t index = 0; index < plan.workers.size(); ++index) {
+    WorkerSpec& spec = plan.workers[index];
     ::unlink(spec.stop_file.c_str());  // of an earlier attempt
-    prepared.push_back(prepare_worker(plan.path, std::move(spec), shared));
+    prepared.push_back(prepare_worker(plan.path,
+                                      std::move(spec),
+                                      std::move(start.files.workers[index]),
+                                      shared));
   }
   for (PreparedWorker& worker : prepared) {
     start_one(worker, shared);
@@ -247,7 +254,15 @@ void ProcessRunner::on_exit(Worker& worker) {
   }
 }
 
+void ProcessRunner::end_start_without_files() {
+  if (starting_) {
+    starting_.reset();
+    post_what_is_left();
+  }
+}
+
 int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
+  end_start_without_files();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time).count();
   const std::string line = "signal=" + signal_name(number) +
                            " seconds=" + std::to_string(seconds) + "\n";
@@ -269,6 +284,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
   if (purpose == Purpose::end) {
     end_start();  // start order and progress no longer matter
     progress_.reset();
+    end_start_without_files();
   } else if (progress_ && number == SIGSTOP) {
     progress_->pause();
   } else if (progress_ && number == SIGCONT) {
@@ -427,12 +443,16 @@ void ProcessRunner::remove_leftovers() {
     context_.cgroup.remove(leftovers.cgroup);
   }
   if (!leftovers.folder.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(leftovers.folder, ignored);
+    const auto remove = [folder = leftovers.folder] {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+    };
+    context_.logs.run(remove, [] {});
   }
 }
 
 void ProcessRunner::forget() {
+  starting_.reset();
   failure_.reset();
   context_.loop.disarm_timer(kFailedStartTimer);
   context_.loop.unwatch(std::exchange(exec_watch_, 0));

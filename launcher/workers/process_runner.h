@@ -3,9 +3,11 @@
 #include <chrono>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
 #include <set>
 
+#include "launcher/base/error.h"
 #include "launcher/machine/cgroup.h"
 #include "launcher/machine/strays.h"
 #include "launcher/machine/watcher.h"
@@ -61,7 +63,16 @@ class ProcessRunner : public WorkerRunner {
     std::string folder;
   };
 
-  void start_all(LaunchPlan& plan);
+  /// A start whose files the thread of the logs creates.
+  struct Start {
+    LaunchPlan plan;
+    AttemptFiles files{};
+    std::optional<LaunchError> error{};
+  };
+
+  void on_files_made(const std::shared_ptr<Start>& start);
+  void start_all(Start& start);
+  void end_start_without_files();
   void start_one(PreparedWorker& prepared, const WorkerContext& shared);
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
@@ -85,7 +96,8 @@ class ProcessRunner : public WorkerRunner {
   // Folder of this attempt to remove; empty: none.
   std::string temporary_folder_;
   Leftovers leftovers_;
-  bool is_active_ = false;  // true from start() to finish()
+  bool is_active_ = false;           // true from start() to finish()
+  std::shared_ptr<Start> starting_;  // until its files are there
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;
   FilteredLogs filtered_;  // declared before output_, which writes to it

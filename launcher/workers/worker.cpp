@@ -9,12 +9,10 @@
 #include "launcher/base/error.h"
 #include "launcher/machine/pseudo_terminal.h"
 #include "launcher/workers/error_file.h"
-#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {
 
-constexpr const char* kErrorLog = "stderr.log";
 constexpr std::chrono::seconds kTimeToRead{5};
 
 /// Returns the terminal size at which a line plus its prefix just fits into
@@ -54,19 +52,18 @@ Pipe make_terminal_or_pipe(const WorkerSpec& spec) {
 
 WorkerEnd make_end(const WorkerSpec& spec,
                    bool StreamSet::*which,
-                   const char* file_name,
+                   LogFile file,
                    Console& console,
                    std::optional<FilteredLog>& filtered,
                    const WorkerContext& context) {
-  const bool has_file = spec.to_file.*which;
+  const bool has_file = static_cast<bool>(file.fd);
   StreamTargets targets{
       .console = spec.to_console.*which ? &console : nullptr,
       .prefix = spec.prefix,
       .file = {},
       .filtered = spec.to_filtered.*which && filtered ? &*filtered : nullptr,
-      .file_path = has_file ? spec.directory + "/" + file_name : "",
+      .file_path = file.path,
       .keeps_last_lines = which == &StreamSet::err};
-  Fd file = has_file ? create_log(targets.file_path) : Fd();
   const bool is_shown = targets.console != nullptr;
   if (spec.output == Output::inherit && is_shown && !has_file) {
     return {};
@@ -74,13 +71,13 @@ WorkerEnd make_end(const WorkerSpec& spec,
   // The worker writes to the file directly, so no reader can block it.
   if (has_file && !is_shown && targets.filtered == nullptr &&
       spec.output != Output::pty) {
-    return {.worker = std::move(file)};
+    return {.worker = std::move(file.fd)};
   }
   Pipe pipe = sees_terminal(spec, targets.console, has_file)
                   ? make_terminal_or_pipe(spec)
                   : make_pipe();
   if (has_file) {
-    targets.file.emplace(std::move(file), targets.file_path, context.logs);
+    targets.file.emplace(std::move(file.fd), file.path, context.logs);
   }
   return {
       .worker = std::move(pipe.write),
@@ -91,19 +88,17 @@ WorkerEnd make_end(const WorkerSpec& spec,
 
 PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
+                              AttemptFiles::OfWorker files,
                               const WorkerContext& context) {
-  if (!spec.directory.empty()) {
-    make_worker_folder(spec.directory);
-  }
   WorkerEnd out = make_end(spec,
                            &StreamSet::out,
-                           "stdout.log",
+                           std::move(files.out),
                            context.consoles.out(),
                            context.filtered.out,
                            context);
   WorkerEnd err = make_end(spec,
                            &StreamSet::err,
-                           kErrorLog,
+                           std::move(files.err),
                            context.consoles.err(),
                            context.filtered.err,
                            context);

@@ -8,6 +8,7 @@
 #include "launcher/machine/process.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/output/consoles.h"
+#include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/output/worker_output.h"
 
 namespace launcher {
@@ -40,7 +41,7 @@ struct WorkerContext {
   int watcher_fd;  ///< see Watcher
 };
 
-/// Everything of a worker except its process: folder, log files and pipes.
+/// Everything of a worker except its process: log files and pipes.
 struct PreparedWorker {
   WorkerSpec spec;
   std::unique_ptr<const Execution> execution;
@@ -50,14 +51,14 @@ struct PreparedWorker {
   const WorkerStream* errors;
 };
 
-/// Creates a worker's folder inside the attempt's folder, its log files and its
-/// pipes.
+/// Creates a worker's pipes.
 ///
 /// @param path of the program
-/// @throws LaunchError if a file cannot be created
+/// @param files its log files
 /// @throws std::system_error if a system limit is reached
 PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
+                              AttemptFiles::OfWorker files,
                               const WorkerContext& context);
 
 /// Starts the worker's process.

@@ -15,7 +15,11 @@
 
 namespace launcher {
 
-// Events of an attempt's workers.
+// Events of an attempt's workers, and of the folder of their files.
+
+struct FolderMade {  ///< the folder of the job's files is there
+  std::string path;  ///< empty: there is none
+};
 
 struct WorkerExited {
   int local_rank;
@@ -24,15 +28,19 @@ struct WorkerExited {
 struct WorkersHang {  ///< some workers make no progress
   Hang hang;
 };
-struct StartFailed {  ///< a worker could not be started; none runs
+struct StartFailed {  ///< a folder or worker could not be made; none runs
   int exit_code;
   std::string text;
 };
 struct ChildrenRemain {};  ///< all workers ended; child processes remain
 struct AllAreGone {};      ///< no process of the attempt is left
 
-using WorkersEvent = std::
-    variant<StartFailed, WorkersHang, WorkerExited, ChildrenRemain, AllAreGone>;
+using WorkersEvent = std::variant<FolderMade,
+                                  StartFailed,
+                                  WorkersHang,
+                                  WorkerExited,
+                                  ChildrenRemain,
+                                  AllAreGone>;
 
 /// A worker of an attempt at one moment.
 struct WorkerState {
@@ -84,8 +92,9 @@ class WorkerRunner {
  public:
   virtual ~WorkerRunner() = default;
 
-  /// Starts all workers of the plan. If one cannot be started, starts none and
-  /// posts StartFailed.
+  /// Begins to start all workers of the plan, of which none runs before their
+  /// files are there. If one cannot be started, starts none and posts
+  /// StartFailed. A request to end the workers ends the start.
   virtual void start(LaunchPlan plan) = 0;
 
   /// Requests that the workers save their state and exit within `time`. A

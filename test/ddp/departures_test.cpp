@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "ddp/base/file_descriptor.h"
+#include "ddp/checkpoint.h"
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -633,6 +634,25 @@ TEST_CASE("one rank makes a group that the others do not make",
   }
 }
 
+TEST_CASE("rank 0 alone saves a checkpoint", "[departures]") {
+  if (on_gpu(2)) {
+    return;  // no host waits for NCCL
+  }
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(long_timeouts());
+    if (rank == 0) {
+      Checkpoint().save("/dev/null/none");
+    } else {
+      reduce_tensor(at::ones({64}));
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("rank 0 waits in all-gather for a checkpoint, "
+                        "rank 1 in reduce_tensor: "));
+  }
+}
+
 TEST_CASE("ranks make a group of different members", "[departures]") {
   const auto ends = run_rank_processes(3, [&](int rank) {
     init_process_group(long_timeouts());
@@ -658,6 +678,30 @@ TEST_CASE("a rank that computes for long makes no wait an error",
   });
   for (const auto& end : ends) {
     CHECK(end.error == "");
+  }
+}
+
+TEST_CASE("a rank leaves the job in the handler of its exception",
+          "[departures]") {
+  const auto ends = run_rank_processes(2, [](int) {
+    init_process_group(long_timeouts());
+    torch::nn::Linear first(4, 4);
+    torch::nn::Sequential net(first, torch::nn::Linear(4, 4));
+    net->to(local_device());
+    DistributedDataParallel model(net);
+    first->weight.register_hook([](const at::Tensor& gradient) {
+      TORCH_CHECK(false, "no luck");
+      return gradient;
+    });
+    try {
+      model->forward(at::ones({2, 4}, local_device())).sum().backward();
+    } catch (const c10::Error&) {
+      destroy_process_group();
+      throw;
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error, Contains("no luck"));
   }
 }
 

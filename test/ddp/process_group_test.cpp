@@ -706,17 +706,18 @@ TEST_CASE("texts of all ranks", "[collectives]") {
     const auto text = [](int rank) {
       return std::string(rank * 5, 'a' + rank);
     };
-    const auto texts =
-        detail::all_gather_text(*group, torch::kCPU, text(group->getRank()));
+    const auto texts = detail::all_gather_text(
+        *group, torch::kCPU, text(group->getRank()), "a test");
     for (int rank = 0; rank < size; ++rank) {
       TORCH_CHECK(texts[rank] == text(rank));
     }
     TORCH_CHECK(all_gather_text(text(group->getRank()), group) == texts);
     TORCH_CHECK(detail::broadcast_text(*group,
                                        torch::kCPU,
-                                       group->getRank() == 0 ? "hello" : "") ==
-                "hello");
-    TORCH_CHECK(detail::broadcast_text(*group, torch::kCPU, "").empty());
+                                       group->getRank() == 0 ? "hello" : "",
+                                       "a test") == "hello");
+    TORCH_CHECK(
+        detail::broadcast_text(*group, torch::kCPU, "", "a test").empty());
   });
 }
 

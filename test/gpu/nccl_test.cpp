@@ -120,9 +120,10 @@ TEST_CASE("an nccl.h that is not LibTorch's", "[gpu]") {
 TEST_CASE("texts and state travel over NCCL", "[gpu]") {
   const Job job;
   const auto group = process_group();
-  CHECK(detail::all_gather_text(*group, local_device(), "one") ==
+  CHECK(detail::all_gather_text(*group, local_device(), "one", "a test") ==
         std::vector<std::string>{"one"});
-  CHECK(detail::broadcast_text(*group, local_device(), "two") == "two");
+  CHECK(detail::broadcast_text(*group, local_device(), "two", "a test") ==
+        "two");
   auto state = torch::full({4}, 3.0, local_device());
   detail::broadcast_from(0, *group, {state});
   CHECK(state.cpu().equal(torch::full({4}, 3.0)));

@@ -55,8 +55,9 @@ class FakeJob : public EventSource,
   /// Runs the job. Each step of `script` runs when no other event is left.
   int run(std::vector<std::function<void()>> script) {
     script_ = {script.begin(), script.end()};
+    post(FolderMade{"/run"});
     Supervisor supervisor(job,
-                          {"/run", "/progress"},
+                          "/progress",
                           {.events = *this,
                            .rendezvous = *this,
                            .workers = *this,

@@ -62,6 +62,7 @@ const Row kTable[] = {
   {kBroken,                {"-",                                  "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report broken, Join -> joining",           "-",       "-"}},
   {kLost,                  {"Report lost, Drain -> draining",     "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report lost, Drain -> draining",           "-",       "-"}},
   {JobClosed{0},           {"Report closed, Drain -> draining",   "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report closed, Drain -> draining",         "-",       "-"}},
+  {FolderMade{"/run"},     {"Join",                               "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {RendezvousNote{"x"},    {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkerExited{1, {}},    {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkerExited{1, {.code = 3}},
@@ -70,7 +71,7 @@ const Row kTable[] = {
   {WorkersHang{{.workers = {{.rank = 12, .local_rank = 2}, {.rank = 10}}}},
                            {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {StartFailed{127, "x"},  {"-",                                  "Tell rank 10, Kill, Arm kill 7000 -> killing",      "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
+  {StartFailed{127, "x"},  {"Leave, Report start, Drain -> draining", "Tell rank 10, Kill, Arm kill 7000 -> killing",      "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
   {ChildrenRemain{},       {"-",                                  "-",                                                 "TerminateStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
@@ -111,10 +112,9 @@ TEST_CASE("every event in every phase") {
         std::variant_size_v<Event>);
 }
 
-TEST_CASE("a job begins by joining") {
-  const Policy policy = policy_of(2);
-  REQUIRE(policy.begin().size() == 1);
-  CHECK(text_of(policy.begin().front()) == "Join");
+TEST_CASE("a job joins when its folder is there") {
+  Policy policy = policy_of(2);
+  CHECK(step(policy, FolderMade{"/run"}) == "Join");
   CHECK(policy.phase() == Phase::joining);
   CHECK(policy.alive() == 0);
 }

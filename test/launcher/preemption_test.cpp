@@ -136,9 +136,12 @@ TEST_CASE("what else can happen to workers that save") {
     CHECK(step(policy, StartFailed{127, "x"}) ==
           "Tell rank 10, Kill, Arm kill 7000 -> killing");
   }
+  SECTION("no worker had started") {
+    CHECK(step(policy, AllAreGone{}) ==
+          "Leave, Report signal, Arm drain 1000, Drain -> draining");
+  }
   SECTION("nothing") {
     for (const Event& event : {Event(ChildrenRemain{}),
-                               Event(AllAreGone{}),
                                Event(TimerFired{Timer::grace}),
                                Event(RendezvousNote{"x"}),
                                Event(OutputDrained{})}) {

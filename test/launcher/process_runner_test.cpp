@@ -151,6 +151,7 @@ TEST_CASE("the first to fail while others still start is seen first") {
     }
   };
   runner.start(plan);
+  logs.drain();  // starts the workers, whose folders are there
   before_fork = nullptr;
   REQUIRE(forks == 3);
   launcher::test::bound(loop);
@@ -208,6 +209,7 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
                               std::holds_alternative<WorkerExited>(event);
                         }});
   runner.start(plan);
+  logs.drain();
   REQUIRE(told.line() == "ready");
   const auto ask = [&] {
     runner.signal_all(SIGTERM, WorkerRunner::Purpose::end);
@@ -263,6 +265,7 @@ TEST_CASE("what a worker that does not end has started ends without it") {
                         .strays = strays,
                         .post = [](const WorkersEvent&) {}});
   runner.start(plan);
+  logs.drain();
   life.write.reset();
   REQUIRE(told.line() == "ready");
   CHECK(runner.finish().survivors.size() == 1);
@@ -309,6 +312,7 @@ TEST_CASE("a failed start does not wait for a worker that does not end") {
                           }});
     launcher::test::deny_system_calls({SYS_kill}, EPERM);
     runner.start(plan);
+    logs.drain();
     while (!has_failed) {
       loop.run_once();
     }

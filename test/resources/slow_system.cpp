@@ -1,10 +1,11 @@
 // Preloaded into ddprun. Simulates a name service or a file system that does
-// not answer, selected by SLOW: "names", "programs", "logs" or "reports".
-// Prints the blocked operation to stderr, then waits forever. With SLOW=close,
-// closing a log file fails.
+// not answer, selected by SLOW: "names", "programs", "logs", "reports", or a
+// part of the path of a folder to create. Prints the blocked operation to
+// stderr, then waits forever. With SLOW=close, closing a log file fails.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,6 +61,14 @@ extern "C" int open(const char* path, int flags, ...) {
     wait_for_ever("opening\n", 8);
   }
   return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+
+extern "C" int mkdir(const char* path, mode_t mode) {
+  const char* slow = getenv("SLOW");
+  if (slow != nullptr && strstr(path, slow) != nullptr) {
+    wait_for_ever("creating\n", 9);
+  }
+  return static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 
 extern "C" int close(int fd) {

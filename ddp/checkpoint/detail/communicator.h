@@ -32,9 +32,9 @@ class Communicator {
 
   /// Returns the texts of all ranks, indexed by rank.
   std::vector<std::string> gather(const std::string& mine) const {
-    return group_
-               ? all_gather_text(*group_, device_for(*group_, c10::kCPU), mine)
-               : std::vector{mine};
+    return group_ ? all_gather_text(
+                        *group_, device_for(*group_, c10::kCPU), mine, kPurpose)
+                  : std::vector{mine};
   }
 
   /// Returns the texts of all ranks on rank 0, and an empty list on the other
@@ -47,6 +47,7 @@ class Communicator {
         text = broadcast_text(*group_,
                               device_for(*group_, c10::kCPU),
                               text,
+                              kPurpose,
                               static_cast<int>(owner));
       }
       if (rank() == 0) {
@@ -112,6 +113,8 @@ class Communicator {
   }
 
  private:
+  static constexpr const char* kPurpose = "a checkpoint";
+
   c10::intrusive_ptr<c10d::Backend> group_;
 };
 

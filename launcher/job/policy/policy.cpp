@@ -69,6 +69,8 @@ Actions Policy::on_joining(const Event& event) {
                    first_.reset();
                    return Actions{StartWorkers{world_}};
                  },
+                 [](const FolderMade&) { return Actions{Join{}}; },
+                 [this](const StartFailed& failed) { return end_job(failed); },
                  [&](const auto&) { return on_without_workers(event); }},
       event);
 }
@@ -302,6 +304,10 @@ Actions Policy::on_preempted(const Event& event) {
           [this](const StartFailed& failed) { return on_failed_start(failed); },
           [&](const TimerFired& fired) {
             return fired.timer == Timer::preempt ? end_by_signal() : Actions{};
+          },
+          // No worker had started.
+          [this](const AllAreGone&) {
+            return end_job(SignalReceived{options_.on_preempt->signal});
           },
           // What happens on other hosts takes no time from these workers. No
           // other attempt follows.

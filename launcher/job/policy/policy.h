@@ -72,8 +72,8 @@ using Actions = std::vector<Action>;
 /// and does not touch processes. Events that are not listed for a phase change
 /// nothing.
 ///
-/// - joining: WorldFormed -> StartWorkers, running. A stop signal,
-///   RendezvousLost or JobClosed -> the end.
+/// - joining: FolderMade -> Join. WorldFormed -> StartWorkers, running. A stop
+///   signal, StartFailed, RendezvousLost or JobClosed -> the end.
 ///
 /// - running: the last worker succeeds -> stop the processes it left. A worker
 ///   fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
@@ -86,8 +86,8 @@ using Actions = std::vector<Action>;
 /// - preempted: the last worker succeeds -> stop the processes it left; the
 ///   last worker ends after another one has failed -> Leave, stop. The preempt
 ///   timer -> Leave, stop. Workers hang -> Leave, stop, KillWorkers.
-///   WorldBroken
-///   -> Leave. JobClosed and RendezvousLost take no time from the workers; the
+///   AllAreGone (no worker had started) -> the end. WorldBroken -> Leave.
+///   JobClosed and RendezvousLost take no time from the workers; the
 ///   exit code of JobClosed counts in the end. All other events as in running.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with that signal. The second
@@ -124,7 +124,7 @@ using Actions = std::vector<Action>;
 class Policy {
  public:
   enum class Phase {
-    joining,   ///< until the hosts have formed a world
+    joining,   ///< until the folder is there and the hosts have met
     running,   ///< the workers run
     stopping,  ///< workers were asked to end; grace period
     killing,   ///< workers got SIGKILL
@@ -145,10 +145,7 @@ class Policy {
 
   explicit Policy(Options options);
 
-  /// Returns the first actions of a job; the phase is joining.
-  static Actions begin() { return {Join{}}; }
-
-  /// Returns the actions for an event.
+  /// Returns the actions for an event. The first phase is joining.
   Actions on(const Event& event);
 
   Phase phase() const { return phase_; }

@@ -1,21 +1,18 @@
 #include "launcher/workers/output/filtered_log.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
-
-#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {
 
 std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
+                                             Fd& file,
                                              OutputThread& thread) {
-  if (filter.path.empty()) {
+  if (!file) {
     return std::nullopt;
   }
-  make_attempt_folder(std::filesystem::path(filter.path).parent_path());
-  return FilteredLog(OutputFile(create_log(filter.path), filter.path, thread),
+  return FilteredLog(OutputFile(std::move(file), filter.path, thread),
                      filter.texts);
 }
 
@@ -43,9 +40,11 @@ void FilteredLogs::finish() {
   }
 }
 
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, OutputThread& thread) {
-  return {make_filtered_log(plan.filtered_out, thread),
-          make_filtered_log(plan.filtered_err, thread)};
+FilteredLogs make_filtered_logs(const LaunchPlan& plan,
+                                AttemptFiles& files,
+                                OutputThread& thread) {
+  return {make_filtered_log(plan.filtered_out, files.filtered_out, thread),
+          make_filtered_log(plan.filtered_err, files.filtered_err, thread)};
 }
 
 }  // namespace launcher

@@ -7,6 +7,7 @@
 
 #include "launcher/plan/plan.h"
 #include "launcher/workers/output/output_thread.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 
@@ -39,10 +40,11 @@ struct FilteredLogs {
   void finish();
 };
 
-/// Creates the files that the plan names, and their folder.
+/// Takes the files of the plan's filtered logs.
 ///
 /// @param thread must outlive the result
-/// @throws LaunchError if a file cannot be created
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, OutputThread& thread);
+FilteredLogs make_filtered_logs(const LaunchPlan& plan,
+                                AttemptFiles& files,
+                                OutputThread& thread);
 
 }  // namespace launcher

@@ -28,7 +28,9 @@ struct OutputThread::File {
   std::string name;  // for messages
   Fd fd{};
   bool is_terminal = false;
-  std::string replaced_path{};  // empty: `fd` is written
+  std::string replaced_path{};   // empty: `fd` is written
+  std::function<void()> task{};  // of run(): there is nothing to write
+  std::function<void()> done{};
 
   // Guarded by the mutex of the State.
   std::string text{};  // to be written
@@ -44,11 +46,13 @@ struct OutputThread::File {
 };
 
 struct OutputThread::State {
-  /// A failed write or close, or a replacement after a failed one.
+  /// A failed write or close, a replacement after a failed one, or the end of a
+  /// task.
   struct Result {
     std::string name;
     size_t lost;
     int error;  // errno; 0: the file has been replaced
+    std::function<void()> done{};
   };
 
   // Readable if the event loop has something to do.
@@ -127,6 +131,13 @@ void OutputThread::State::handle(File& file,
   const std::string text = std::exchange(file.text, {});
   const bool closes = std::exchange(file.closes, false);
   lock.unlock();
+  if (file.task) {
+    file.task();
+    lock.lock();
+    note_done(file, 0);
+    results.push_back({file.name, 0, 0, std::move(file.done)});
+    return;
+  }
   const bool is_replaced = !file.replaced_path.empty();
   const int error =
       is_replaced ? ddp::detail::write_error_file(file.replaced_path, text)
@@ -189,7 +200,7 @@ OutputThread::OutputThread(EventLoop& loop, DroppedOutput& losses)
 
 OutputThread::~OutputThread() {
   loop_.unwatch(watch_);
-  drain();
+  await_end_of_work();
   std::unique_lock lock(state_->mutex);
   state_->ends = true;
   const bool is_idle = state_->queue.empty();
@@ -239,6 +250,13 @@ void OutputThread::replace(const std::string& path,
   push(file);
 }
 
+void OutputThread::run(std::function<void()> task, std::function<void()> done) {
+  const auto file = std::make_shared<File>(
+      File{.name = {}, .task = std::move(task), .done = std::move(done)});
+  const std::lock_guard lock(state_->mutex);
+  push(file);
+}
+
 /// Requires the lock.
 void OutputThread::push(const std::shared_ptr<File>& file) {
   if (file->is_queued) {
@@ -257,9 +275,11 @@ void OutputThread::record_results() {
   ::eventfd_read(state_->event.get(), &events);
   std::unique_lock lock(state_->mutex);
   const std::vector<State::Result> results = std::exchange(state_->results, {});
-  lock.unlock();  // recording a loss may write
+  lock.unlock();  // a loss may write, and a handler may do anything
   for (const State::Result& result : results) {
-    if (result.error != 0) {
+    if (result.done) {
+      result.done();
+    } else if (result.error != 0) {
       losses_.add(result.name, result.lost, result.error);
     } else {
       losses_.forget(result.name);
@@ -285,12 +305,15 @@ bool OutputThread::is_drained() const {
   return is_drained;
 }
 
-void OutputThread::drain() {
+void OutputThread::await_end_of_work() {
   std::unique_lock lock(state_->mutex);
   const auto end = state_->last_progress + kStallTime;
   state_->changed.wait_until(
       lock, end, [this] { return state_->ends || state_->queue.empty(); });
-  lock.unlock();
+}
+
+void OutputThread::drain() {
+  await_end_of_work();
   record_results();
 }
 

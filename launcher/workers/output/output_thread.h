@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,10 +14,10 @@
 
 namespace launcher {
 
-/// Writes files on a thread of its own, by blocking system calls. A terminal
-/// that nobody reads, or a file server that does not answer, stops this thread
-/// and not ddprun. Files whose fates should not depend on each other have an
-/// OutputThread each.
+/// Creates and writes files on a thread of its own, by blocking system calls. A
+/// terminal that nobody reads, or a file server that does not answer, stops
+/// this thread and not ddprun. Files whose fates should not depend on each
+/// other have an OutputThread each.
 ///
 /// Bytes that cannot be written are lost and recorded; later bytes are tried
 /// again and start on a new line. If the reader is gone (`| head`, a closed
@@ -32,7 +33,7 @@ class OutputThread {
   /// @throws std::system_error if the thread cannot be started
   OutputThread(EventLoop& loop, DroppedOutput& losses);
   /// Waits for the rest as drain() does, except after abandon(). Does not wait
-  /// for a thread that is blocked.
+  /// for a thread that is blocked, and calls no handler of run().
   ~OutputThread();
   OutputThread(const OutputThread&) = delete;
   OutputThread& operator=(const OutputThread&) = delete;
@@ -53,14 +54,18 @@ class OutputThread {
                const std::string& name,
                std::string text);
 
+  /// Runs `task` on the thread, then `done` on the event loop's thread. `task`
+  /// must not throw, nor use objects that end before a blocked thread.
+  void run(std::function<void()> task, std::function<void()> done);
+
   /// Returns whether so much output is queued that workers should not be read.
   bool is_congested() const;
   /// Returns whether it is congested and nothing was written for kStallTime.
   bool is_stalled() const;
   static constexpr std::chrono::milliseconds kStallTime{1'000};
-  /// Returns whether all bytes are written or recorded as lost, and all closed
-  /// files are closed on disk. If not, the event loop gets a round when they
-  /// are.
+  /// Returns whether all bytes are written or recorded as lost, all closed
+  /// files are closed on disk and all tasks are done. If not, the event loop
+  /// gets a round when they are.
   bool is_drained() const;
 
   /// Blocks until is_drained(), or until kStallTime after the last progress.
@@ -73,6 +78,7 @@ class OutputThread {
   struct State;
 
   void push(const std::shared_ptr<File>& file);
+  void await_end_of_work();
   void record_results();
 
   EventLoop& loop_;

@@ -179,9 +179,6 @@ RunDirectory::RunDirectory(const Job& job,
       is_kept_(keeps_files(job)) {}
 
 RunDirectory::~RunDirectory() {
-  if (is_left_) {
-    return;
-  }
   if (is_kept_) {
     ::rmdir(path_.c_str());  // removes the folder if no worker was started
   } else if (!path_.empty() && ::rmdir(path_.c_str()) != 0) {
@@ -217,6 +214,38 @@ void make_attempt_folder(const std::string& path) {
 
 void make_worker_folder(const std::string& path) {
   make_own_folder(path);
+}
+
+AttemptFiles make_attempt_files(const LaunchPlan& plan) {
+  AttemptFiles files;
+  std::string made;  // usually all workers share one folder
+  const auto make_parent = [&made](const std::string& path) {
+    const std::string folder = fs::path(path).parent_path();
+    if (!folder.empty() && folder != made) {
+      make_attempt_folder(folder);
+      made = folder;
+    }
+  };
+  const auto create_filtered = [&](const std::string& path) {
+    make_parent(path);
+    return path.empty() ? Fd() : create_log(path);
+  };
+  files.filtered_out = create_filtered(plan.filtered_out.path);
+  files.filtered_err = create_filtered(plan.filtered_err.path);
+  const auto create = [](bool is_wanted, const std::string& path) {
+    return is_wanted ? LogFile{path, create_log(path)} : LogFile();
+  };
+  for (const WorkerSpec& worker : plan.workers) {
+    const std::string& folder = worker.directory;
+    make_parent(folder);
+    if (!folder.empty()) {
+      make_worker_folder(folder);
+    }
+    files.workers.push_back(
+        {create(worker.to_file.out, folder + "/stdout.log"),
+         create(worker.to_file.err, folder + "/" + kErrorLog)});
+  }
+  return files;
 }
 
 Fd create_log(const std::string& path, std::optional<mode_t> mode) {

@@ -11,6 +11,9 @@
 
 namespace launcher {
 
+// All functions of this file may wait for a file server, so ddprun calls them
+// on an OutputThread while a job runs.
+
 /// Creates the folder of one job's files: `<log dir>/<run
 /// id>_<random>/attempt_<n>/<local rank>/{stdout.log, stderr.log,error.json}`,
 /// and in the attempt's folder filtered_stdout.log and filtered_stderr.log if
@@ -43,13 +46,10 @@ class RunDirectory {
   /// Path of the folder; empty if there is none.
   const std::string& path() const { return path_; }
   bool is_kept() const { return is_kept_; }
-  /// Leaves a kept folder as it is: its file server may not answer.
-  void leave() { is_left_ = is_kept_; }
 
  private:
   std::string path_;
   bool is_kept_ = false;
-  bool is_left_ = false;
 };
 
 /// Creates a folder of mode 0700 in the first usable place for temporary files;
@@ -86,6 +86,30 @@ void make_attempt_folder(const std::string& path);
 /// Creates a worker's folder inside the existing folder of its attempt. Errors
 /// as for make_attempt_folder().
 void make_worker_folder(const std::string& path);
+
+/// Name of a worker's log of stderr in WorkerSpec::directory.
+inline constexpr const char* kErrorLog = "stderr.log";
+
+struct LogFile {
+  std::string path;  ///< empty: none
+  Fd fd;
+};
+
+/// The open log files of an attempt.
+struct AttemptFiles {
+  struct OfWorker {
+    LogFile out;
+    LogFile err;
+  };
+  std::vector<OfWorker> workers;  ///< in the plan's order
+  Fd filtered_out;
+  Fd filtered_err;
+};
+
+/// Creates the folders and log files of an attempt.
+///
+/// @throws LaunchError if one cannot be created
+AttemptFiles make_attempt_files(const LaunchPlan& plan);
 
 /// Creates a log file, which must not exist.
 ///

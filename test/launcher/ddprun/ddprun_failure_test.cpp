@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/fd.h"
+#include "launcher/net/port.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
@@ -17,6 +18,7 @@
 #include "test/support/temporary_folder.h"
 
 using Catch::Contains;
+using Catch::Equals;
 using namespace launcher::test;
 using ddp::test::read_file;
 using ddp::test::TemporaryFolder;
@@ -434,6 +436,77 @@ TEST_CASE(
   CHECK(!result.left_something);
   CHECK(!job.left_files());
 #endif
+}
+
+TEST_CASE("a signal ends a job whose log folders cannot be created for now") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  const std::string slow = GENERATE("/job_", "/attempt_0", "/attempt_1");
+  CAPTURE(slow);
+  const int number = GENERATE(SIGTERM, SIGUSR1);
+  Ddprun job({"--rdzv-id=job",
+              "--log-dir=" + folder.path(),
+              "--tee=3",
+              "--max-restarts=1",
+              "--on-preempt=USR1:1000",
+              "false"},
+             slow_system(slow));
+  job.await_err("creating\n");
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + number);
+  CHECK_THAT(result.err, Contains("stopped by SIG") && !Contains("ddprun: \n"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}
+
+TEST_CASE("a host whose log folders cannot be created for now is not lost") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  launcher::PortReservation port{0};
+  const auto arguments = [&](int rank, Ddprun::Arguments more) {
+    Ddprun::Arguments all{
+        "--nnodes=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-id=job",
+        "--rdzv-endpoint=127.0.0.1:" + std::to_string(port.port()),
+        "--rdzv-conf=keep_alive_interval=0.3,keep_alive_max_attempt=2,is_"
+        "host=" +
+            std::to_string(rank == 0)};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  // Longer than the time after which a silent host is lost.
+  Ddprun first(arguments(
+      0, {"sh", "-c", "echo began; sleep 2; echo slept; exec sleep 1000"}));
+  Ddprun second(arguments(1, {"--log-dir=" + folder.path(), "--tee=3", "true"}),
+                slow_system("/attempt_0"));
+  second.await_err("creating\n");
+  first.await_out("slept\n");
+  second.signal(SIGTERM);
+  CHECK(second.finish().code() == 128 + SIGTERM);
+  const auto result = first.finish();
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("has left") && !Contains("vanished"));
+#endif
+}
+
+TEST_CASE("a --log-dir that cannot be written to is one line") {
+  const TemporaryFolder folder;
+  ddp::test::write_file(folder / "file", "");
+  const auto result = run_ddprun(
+      {"--log-dir=" + (folder / "file/logs"), "--tee=3", "echo", "started"});
+  CHECK(result.code() == 1);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err,
+             Equals("ddprun: cannot write to " + (folder / "file") +
+                    " (Not a directory); give another --log-dir, or set "
+                    "TMPDIR\n"));
 }
 
 TEST_CASE("output that a stop signal left unwritten is no success") {
