@@ -104,37 +104,32 @@ JsonValue ExportedArchive::program() const {
 
 std::map<std::string, ExportedTensor> ExportedArchive::tensors() const {
   std::map<std::string, ExportedTensor> tensors;
-  add_tensors("data/weights/", "model_weights_config.json", tensors);
-  add_tensors("data/constants/", "model_constants_config.json", tensors);
-  return tensors;
-}
-
-void ExportedArchive::add_tensors(
-    const std::string& folder,
-    const std::string& config,
-    std::map<std::string, ExportedTensor>& tensors) const {
-  if (!zip_.has(folder + config)) {
-    return;
-  }
   std::map<std::string, at::Tensor> records;
-  const auto all = read_json(folder + config);
-  for (const auto& [name, entry] : all.at("config").members()) {
-    if (entry.at("use_pickle").boolean()) {
-      entry.refuse(
-          "a tensor's bytes; pickled ones (PyTorch before 2.10, objects of "
-          "classes, sparse and quantised tensors) are not supported");
+  for (const std::string kind : {"weights", "constants"}) {
+    const auto folder = "data/" + kind + "/";
+    const auto config = folder + "model_" + kind + "_config.json";
+    if (!zip_.has(config)) {
+      continue;
     }
-    const auto record = folder + entry.at("path_name").text();
-    auto& bytes = records[record];
-    if (!bytes.defined()) {
-      bytes = zip_.read(record).bytes;
+    for (const auto& [name, entry] : read_json(config).at("config").members()) {
+      if (entry.at("use_pickle").boolean()) {
+        entry.refuse(
+            "a tensor's bytes; pickled ones (PyTorch before 2.10, objects of "
+            "classes, sparse and quantised tensors) are not supported");
+      }
+      const auto record = folder + entry.at("path_name").text();
+      auto& bytes = records[record];
+      if (!bytes.defined()) {
+        bytes = zip_.read(record).bytes;
+      }
+      const auto meta = entry.at("tensor_meta");
+      auto value = view_bytes(bytes, meta);
+      value.set_requires_grad(meta.at("requires_grad").boolean());
+      tensors[name] = {
+          value, record, exported_device(meta.at("device")).toDevice()};
     }
-    const auto meta = entry.at("tensor_meta");
-    auto value = view_bytes(bytes, meta);
-    value.set_requires_grad(meta.at("requires_grad").boolean());
-    tensors[name] = {
-        value, record, exported_device(meta.at("device")).toDevice()};
   }
+  return tensors;
 }
 
 void ExportedArchive::save(

@@ -46,9 +46,6 @@ class ExportedArchive {
 
  private:
   JsonValue read_json(const std::string& record) const;
-  void add_tensors(const std::string& folder,
-                   const std::string& config,
-                   std::map<std::string, ExportedTensor>& tensors) const;
 
   ZipReader zip_;
 };

@@ -11,12 +11,6 @@ namespace {
 using detail::ExportedArchive;
 using Kind = detail::StateInput::Kind;
 
-void load_library(const std::string& path) {
-  TORCH_CHECK(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr,
-              "Expected a library of operators, but it cannot be loaded: ",
-              ::dlerror());
-}
-
 /// Calls `read`, whose errors get the name of the file.
 template <typename Read>
 void read_file(const std::string& path, const Read& read) {
@@ -34,21 +28,16 @@ void read_file(const std::string& path, const Read& read) {
 /// Returns the module that holds the parameter of this name; makes it if
 /// necessary. Leaves the last part in `name`.
 torch::nn::Module& module_of(torch::nn::Module& root, std::string& name) {
-  auto* module = &root;
-  for (auto dot = name.find('.'); dot != std::string::npos;
-       dot = name.find('.')) {
-    const auto part = name.substr(0, dot);
-    name = name.substr(dot + 1);
-    const auto children = module->named_children();
-    const auto* child = children.find(part);
-    module = child != nullptr
-                 ? child->get()
-                 : module
-                       ->register_module(
-                           part, std::make_shared<torch::nn::Module>(part))
-                       .get();
+  const auto dot = name.find('.');
+  if (dot == std::string::npos) {
+    return root;
   }
-  return *module;
+  const auto part = name.substr(0, dot);
+  name = name.substr(dot + 1);
+  if (!root.named_children().contains(part)) {
+    root.register_module(part, std::make_shared<torch::nn::Module>(part));
+  }
+  return module_of(*root.named_children()[part], name);
 }
 
 }  // namespace
@@ -57,7 +46,9 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
                                        const ExportedModuleOptions& options)
     : ExportedModuleImpl() {
   for (const auto& library : options.libraries()) {
-    load_library(library);
+    TORCH_CHECK(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr,
+                "Expected a library of operators, but it cannot be loaded: ",
+                ::dlerror());
   }
   read_file(path, [&] {
     archive_ = std::make_shared<const ExportedArchive>(path);

@@ -1,5 +1,7 @@
 #include "ddp/exported/graph.h"
 
+#include <tuple>
+
 #include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -167,22 +169,6 @@ void run_branch(const Graphs& graphs, Values& stack, const RunMode& mode) {
   add_zero_gradients(operands, stack);
 }
 
-struct ControlFlow {
-  size_t graphs;
-  size_t least_arguments;  ///< beside the graphs
-  void (*run)(const Graphs&, Values&, const RunMode&);
-};
-
-const ControlFlow* find_control_flow(const std::string& target) {
-  static const std::map<std::string, ControlFlow> all{
-      {"torch.ops.higher_order.wrap_with_set_grad_enabled",
-       {1, 1, run_with_grad_mode}},
-      {"torch.ops.higher_order.wrap_with_autocast", {1, 4, run_with_autocast}},
-      {"torch.ops.higher_order.cond", {2, 2, run_branch}}};
-  const auto found = all.find(target);
-  return found == all.end() ? nullptr : &found->second;
-}
-
 c10::IValue evaluate(const ExportedArgument& argument,
                      Values& slots,
                      const RunMode& mode) {
@@ -277,170 +263,201 @@ ExportedValue read_value(const std::string& kind,
       constant.isScalar() ? number_for(type, constant.toScalar()) : constant};
 }
 
-std::shared_ptr<ExportedGraph> GraphReader::read(const JsonValue& json) {
-  auto graph = std::make_shared<ExportedGraph>();
-  for (const auto& input : json.at("inputs").elements()) {
-    const auto [kind, value] = input.only_member();
-    graph->inputs.push_back(new_slot(*graph, read_value(kind, value).name));
-  }
-  for (const auto& node : json.at("nodes").elements()) {
-    graph->nodes.push_back(read_node(node, *graph));
-  }
-  for (const auto& output : json.at("outputs").elements()) {
-    graph->outputs.push_back(read_argument(output, *graph));
-  }
-  mark_last_uses(*graph);
-  return graph;
-}
+namespace {
 
-ExportedNode GraphReader::read_node(const JsonValue& json,
-                                    ExportedGraph& graph) {
-  ExportedNode node;
-  node.target = json.at("target").text();
-  if (starts_with(node.target, "torch.ops.higher_order.")) {
-    read_control_flow(json, graph, node);
-  } else if (starts_with(node.target, "torch.ops.")) {
-    read_call(json, graph, node);
-  } else {
-    node.operation = number_operation(node.target);
+/// Reads a graph and those inside of it.
+class GraphReader {
+ public:
+  GraphReader(const std::optional<c10::Device>& device,
+              std::set<std::string>& missing)
+      : device_(device), missing_(missing) {}
+
+  std::shared_ptr<ExportedGraph> read(const JsonValue& json) {
+    auto graph = std::make_shared<ExportedGraph>();
     for (const auto& input : json.at("inputs").elements()) {
-      node.arguments.push_back(read_argument(input.at("arg"), graph));
+      const auto [kind, value] = input.only_member();
+      graph->inputs.push_back(new_slot(*graph, read_value(kind, value).name));
     }
+    for (const auto& node : json.at("nodes").elements()) {
+      graph->nodes.push_back(read_node(node, *graph));
+    }
+    for (const auto& output : json.at("outputs").elements()) {
+      graph->outputs.push_back(read_argument(output, *graph));
+    }
+    mark_last_uses(*graph);
+    return graph;
   }
-  if (!node.operation) {
-    missing_.insert(node.target);
-  }
-  node.outputs = output_slots(json.at("outputs"), graph);
-  return node;
-}
 
-void GraphReader::read_control_flow(const JsonValue& json,
-                                    const ExportedGraph& graph,
-                                    ExportedNode& node) {
-  const auto* control_flow = find_control_flow(node.target);
-  if (control_flow == nullptr) {
-    return;
-  }
-  Graphs graphs;
-  for (const auto& input : json.at("inputs").elements()) {
-    const auto [kind, value] = input.at("arg").only_member();
-    if (kind == "as_graph") {
-      graphs.push_back(read(value.at("graph")));
+ private:
+  ExportedNode read_node(const JsonValue& json, ExportedGraph& graph) {
+    ExportedNode node;
+    node.target = json.at("target").text();
+    if (starts_with(node.target, "torch.ops.higher_order.")) {
+      read_control_flow(json, graph, node);
+    } else if (starts_with(node.target, "torch.ops.")) {
+      read_call(json, graph, node);
     } else {
-      node.arguments.push_back(read_argument(kind, value, graph, nullptr));
+      node.operation = number_operation(node.target);
+      for (const auto& input : json.at("inputs").elements()) {
+        node.arguments.push_back(read_argument(input.at("arg"), graph));
+      }
+    }
+    if (!node.operation) {
+      missing_.insert(node.target);
+    }
+    node.outputs = output_slots(json.at("outputs"), graph);
+    return node;
+  }
+
+  void read_control_flow(const JsonValue& json,
+                         const ExportedGraph& graph,
+                         ExportedNode& node) {
+    using Run = void (*)(const Graphs&, Values&, const RunMode&);
+    // The numbers of graphs and, at least, of other arguments.
+    static const std::map<std::string, std::tuple<size_t, size_t, Run>> all{
+        {"wrap_with_set_grad_enabled", {1, 1, run_with_grad_mode}},
+        {"wrap_with_autocast", {1, 4, run_with_autocast}},
+        {"cond", {2, 2, run_branch}}};
+    const auto found = all.find(node.target.substr(node.target.rfind('.') + 1));
+    if (found == all.end()) {
+      return;
+    }
+    const auto [least_graphs, least_arguments, run] = found->second;
+    Graphs graphs;
+    for (const auto& input : json.at("inputs").elements()) {
+      const auto [kind, value] = input.at("arg").only_member();
+      if (kind == "as_graph") {
+        graphs.push_back(read(value.at("graph")));
+      } else {
+        node.arguments.push_back(read_argument(kind, value, graph, nullptr));
+      }
+    }
+    if (graphs.size() != least_graphs ||
+        node.arguments.size() < least_arguments) {
+      json.at("inputs").refuse("the arguments of " + node.target);
+    }
+    node.operation = [run = run, graphs = std::move(graphs)](
+                         Values& stack, const RunMode& mode) {
+      run(graphs, stack, mode);
+    };
+  }
+
+  /// Orders the arguments as the operator's schema does: the file names them.
+  void read_call(const JsonValue& json,
+                 const ExportedGraph& graph,
+                 ExportedNode& node) {
+    // torch.ops.NAMESPACE.NAME.OVERLOAD
+    const auto name = node.target.substr(std::string("torch.ops.").size());
+    const auto first = name.find('.');
+    const auto last = name.rfind('.');
+    if (first == last) {
+      json.at("target").refuse("torch.ops.NAMESPACE.NAME.OVERLOAD");
+    }
+    const auto overload = name.substr(last + 1);
+    const auto handle = c10::Dispatcher::singleton().findSchema(
+        {name.substr(0, first) +
+             "::" + name.substr(first + 1, last - first - 1),
+         overload == "default" ? "" : overload});
+    if (!handle) {
+      return;
+    }
+    node.operation = [handle = *handle](Values& stack,
+                                        const RunMode& /*mode*/) {
+      call(handle, stack);
+    };
+    std::map<std::string, JsonValue> given;
+    for (const auto& input : json.at("inputs").elements()) {
+      given.emplace(input.at("name").text(), input.at("arg"));
+    }
+    for (const auto& parameter : handle->schema().arguments()) {
+      ExportedArgument argument;
+      const auto found = given.find(parameter.name());
+      if (found != given.end()) {
+        argument = read_argument(found->second, graph, parameter.type());
+        given.erase(found);
+      } else if (parameter.default_value()) {
+        argument.value = *parameter.default_value();
+      } else {
+        json.refuse("a call of " + node.target + " with the argument \"" +
+                    parameter.name() + "\"");
+      }
+      if (const auto in_eval = value_in_eval(parameter)) {
+        ExportedArgument by_mode;
+        by_mode.kind = Kind::by_mode;
+        by_mode.value = *in_eval;
+        by_mode.parts.push_back(std::move(argument));
+        argument = std::move(by_mode);
+      }
+      node.arguments.push_back(std::move(argument));
+    }
+    if (!given.empty()) {
+      missing_.insert(node.target + " with the argument \"" +
+                      given.begin()->first + "\"");
     }
   }
-  if (graphs.size() != control_flow->graphs ||
-      node.arguments.size() < control_flow->least_arguments) {
-    json.at("inputs").refuse("the arguments of " + node.target);
-  }
-  node.operation = [run = control_flow->run, graphs = std::move(graphs)](
-                       Values& stack, const RunMode& mode) {
-    run(graphs, stack, mode);
-  };
-}
 
-/// Orders the arguments as the operator's schema does: the file names them.
-void GraphReader::read_call(const JsonValue& json,
-                            const ExportedGraph& graph,
-                            ExportedNode& node) {
-  // torch.ops.NAMESPACE.NAME.OVERLOAD
-  const auto name = node.target.substr(std::string("torch.ops.").size());
-  const auto first = name.find('.');
-  const auto last = name.rfind('.');
-  if (first == last) {
-    json.at("target").refuse("torch.ops.NAMESPACE.NAME.OVERLOAD");
+  ExportedArgument read_argument(const JsonValue& json,
+                                 const ExportedGraph& graph,
+                                 const c10::TypePtr& type = nullptr) {
+    const auto [kind, value] = json.only_member();
+    return read_argument(kind, value, graph, type);
   }
-  const auto overload = name.substr(last + 1);
-  const auto handle = c10::Dispatcher::singleton().findSchema(
-      {name.substr(0, first) + "::" + name.substr(first + 1, last - first - 1),
-       overload == "default" ? "" : overload});
-  if (!handle) {
-    return;
-  }
-  node.operation = [handle = *handle](Values& stack, const RunMode& /*mode*/) {
-    call(handle, stack);
-  };
-  std::map<std::string, JsonValue> given;
-  for (const auto& input : json.at("inputs").elements()) {
-    given.emplace(input.at("name").text(), input.at("arg"));
-  }
-  for (const auto& parameter : handle->schema().arguments()) {
+
+  ExportedArgument read_argument(const std::string& kind,
+                                 const JsonValue& value,
+                                 const ExportedGraph& graph,
+                                 c10::TypePtr type) {
     ExportedArgument argument;
-    const auto found = given.find(parameter.name());
-    if (found != given.end()) {
-      argument = read_argument(found->second, graph, parameter.type());
-      given.erase(found);
-    } else if (parameter.default_value()) {
-      argument.value = *parameter.default_value();
+    if (is_kind(type, c10::TypeKind::OptionalType)) {
+      type = type->containedType(0);
+    }
+    if (!kind.empty() && kind.back() == 's') {  // as_ints: a list of as_int
+      const bool has_type = is_kind(type, c10::TypeKind::ListType);
+      argument.kind = Kind::list;
+      argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
+      bool is_constant = true;
+      for (const auto& element : value.elements()) {
+        argument.parts.push_back(
+            read_argument(kind.substr(0, kind.size() - 1),
+                          element,
+                          graph,
+                          has_type ? argument.type : nullptr));
+        is_constant &= argument.parts.back().kind == Kind::constant;
+      }
+      if (is_constant) {
+        Values no_slots;
+        const auto list = evaluate(argument, no_slots, {});
+        argument = {};
+        argument.value = list;
+      }
+      return argument;
+    }
+    const auto [name, constant] = read_value(kind, value, type);
+    if (name) {
+      argument.kind = Kind::slot;
+      argument.at = slot_of(graph, *name);
+    } else if (constant) {
+      argument.value = *constant;
+      if (device_ && *constant == c10::IValue(*device_)) {
+        argument.kind = Kind::module_device;
+      }
     } else {
-      json.refuse("a call of " + node.target + " with the argument \"" +
-                  parameter.name() + "\"");
-    }
-    if (const auto in_eval = value_in_eval(parameter)) {
-      ExportedArgument by_mode;
-      by_mode.kind = Kind::by_mode;
-      by_mode.value = *in_eval;
-      by_mode.parts.push_back(std::move(argument));
-      argument = std::move(by_mode);
-    }
-    node.arguments.push_back(std::move(argument));
-  }
-  if (!given.empty()) {
-    missing_.insert(node.target + " with the argument \"" +
-                    given.begin()->first + "\"");
-  }
-}
-
-ExportedArgument GraphReader::read_argument(const JsonValue& json,
-                                            const ExportedGraph& graph,
-                                            const c10::TypePtr& type) {
-  const auto [kind, value] = json.only_member();
-  return read_argument(kind, value, graph, type);
-}
-
-ExportedArgument GraphReader::read_argument(const std::string& kind,
-                                            const JsonValue& value,
-                                            const ExportedGraph& graph,
-                                            c10::TypePtr type) {
-  ExportedArgument argument;
-  if (is_kind(type, c10::TypeKind::OptionalType)) {
-    type = type->containedType(0);
-  }
-  if (kind.back() == 's') {  // as_ints is a list of what as_int is
-    const bool has_type = is_kind(type, c10::TypeKind::ListType);
-    argument.kind = Kind::list;
-    argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
-    bool is_constant = true;
-    for (const auto& element : value.elements()) {
-      argument.parts.push_back(
-          read_argument(kind.substr(0, kind.size() - 1),
-                        element,
-                        graph,
-                        has_type ? argument.type : nullptr));
-      is_constant &= argument.parts.back().kind == Kind::constant;
-    }
-    if (is_constant) {
-      Values no_slots;
-      const auto list = evaluate(argument, no_slots, {});
-      argument = {};
-      argument.value = list;
+      missing_.insert("an argument of kind " + kind);
     }
     return argument;
   }
-  const auto [name, constant] = read_value(kind, value, type);
-  if (name) {
-    argument.kind = Kind::slot;
-    argument.at = slot_of(graph, *name);
-  } else if (constant) {
-    argument.value = *constant;
-    if (device_ && *constant == c10::IValue(*device_)) {
-      argument.kind = Kind::module_device;
-    }
-  } else {
-    missing_.insert("an argument of kind " + kind);
-  }
-  return argument;
+
+  const std::optional<c10::Device> device_;
+  std::set<std::string>& missing_;
+};
+
+}  // namespace
+
+std::shared_ptr<ExportedGraph> read_graph(
+    const JsonValue& json,
+    const std::optional<c10::Device>& device,
+    std::set<std::string>& missing) {
+  return GraphReader(device, missing).read(json);
 }
 
 }  // namespace ddp::detail

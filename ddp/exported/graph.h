@@ -76,36 +76,14 @@ ExportedValue read_value(const std::string& kind,
                          const JsonValue& value,
                          const c10::TypePtr& type = nullptr);
 
-/// Makes graphs from JSON, and lists the operators that this LibTorch lacks.
-class GraphReader {
- public:
-  /// @param device  of the parameters when the program was exported, if it has
-  ///   parameters.
-  explicit GraphReader(std::optional<c10::Device> device) : device_(device) {}
-
-  std::shared_ptr<ExportedGraph> read(const JsonValue& json);
-
-  /// Names of operators and kinds of arguments that are not supported.
-  const std::set<std::string>& missing() const { return missing_; }
-
- private:
-  ExportedNode read_node(const JsonValue& json, ExportedGraph& graph);
-  void read_call(const JsonValue& json,
-                 const ExportedGraph& graph,
-                 ExportedNode& node);
-  void read_control_flow(const JsonValue& json,
-                         const ExportedGraph& graph,
-                         ExportedNode& node);
-  ExportedArgument read_argument(const JsonValue& json,
-                                 const ExportedGraph& graph,
-                                 const c10::TypePtr& type = nullptr);
-  ExportedArgument read_argument(const std::string& kind,
-                                 const JsonValue& value,
-                                 const ExportedGraph& graph,
-                                 c10::TypePtr type);
-
-  std::optional<c10::Device> device_;
-  std::set<std::string> missing_;
-};
+/// Reads a graph.
+/// @param device  of the parameters when the program was exported, if it has
+///   parameters.
+/// @param missing  gets the operators and the kinds of arguments that this
+///   LibTorch and this library lack.
+std::shared_ptr<ExportedGraph> read_graph(
+    const JsonValue& json,
+    const std::optional<c10::Device>& device,
+    std::set<std::string>& missing);
 
 }  // namespace ddp::detail

@@ -9,31 +9,15 @@ namespace {
 /// Wide enough for a sum or a product of numbers of 64 bits.
 __extension__ using Integer = __int128;
 
-bool is_integer(const c10::IValue& value) {
-  return value.isInt() || value.isBool();
-}
-
-Integer integer(const c10::IValue& value) {
-  return value.isBool() ? static_cast<int64_t>(value.toBool()) : value.toInt();
-}
-
-double real(const c10::IValue& value) {
-  return is_integer(value) ? static_cast<double>(integer(value))
-                           : value.toDouble();
-}
-
-c10::IValue result(bool value) {
-  return value;
-}
-
-c10::IValue result(double value) {
-  return value;
-}
-
-c10::IValue result(Integer value) {
-  TORCH_CHECK(value >= INT64_MIN && value <= INT64_MAX,
-              "Expected a number of 64 bits, but got a larger one");
-  return static_cast<int64_t>(value);
+template <typename T>
+c10::IValue result(T value) {
+  if constexpr (std::is_same_v<T, Integer>) {
+    TORCH_CHECK(value >= INT64_MIN && value <= INT64_MAX,
+                "Expected a number of 64 bits, but got a larger one");
+    return static_cast<int64_t>(value);
+  } else {
+    return value;
+  }
 }
 
 using Function = std::function<c10::IValue(const Values&)>;
@@ -50,11 +34,16 @@ Operation operation(size_t arguments, Function compute) {
   };
 }
 
+Integer integer(const at::Scalar& number) {
+  return number.toLong();
+}
+
 template <typename Compute>
 Operation unary(Compute compute) {
   return operation(1, [compute](const Values& v) {
-    return is_integer(v[0]) ? result(compute(integer(v[0])))
-                            : result(compute(real(v[0])));
+    const auto x = v[0].toScalar();
+    return x.isIntegral(/*includeBool=*/true) ? result(compute(integer(x)))
+                                              : result(compute(x.toDouble()));
   });
 }
 
@@ -62,9 +51,11 @@ Operation unary(Compute compute) {
 template <typename Compute>
 Operation binary(Compute compute) {
   return operation(2, [compute](const Values& v) {
-    return is_integer(v[0]) && is_integer(v[1])
-               ? result(compute(integer(v[0]), integer(v[1])))
-               : result(compute(real(v[0]), real(v[1])));
+    const auto x = v[0].toScalar();
+    const auto y = v[1].toScalar();
+    return x.isIntegral(true) && y.isIntegral(true)
+               ? result(compute(integer(x), integer(y)))
+               : result(compute(x.toDouble(), y.toDouble()));
   });
 }
 
@@ -90,10 +81,11 @@ Integer truncate(double value) {
 }
 
 c10::IValue power(const Values& v) {
-  const double value = std::pow(real(v[0]), real(v[1]));
-  const bool is_exact = is_integer(v[0]) && is_integer(v[1]) &&
-                        integer(v[1]) >= 0 && std::abs(value) < 0x1p53;
-  return is_exact ? result(truncate(value)) : result(value);
+  const auto exponent = v[1].toScalar();
+  const double value =
+      std::pow(v[0].toScalar().toDouble(), exponent.toDouble());
+  const bool is_integer = v[0].isInt() && v[1].isInt() && v[1].toInt() >= 0;
+  return is_integer ? result(truncate(value)) : result(value);
 }
 
 c10::IValue item_at(const Values& v) {

@@ -16,17 +16,12 @@ std::string symbol_of(const std::string& expression) {
   return is_symbol ? expression.substr(start.size(), end - start.size()) : "";
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() &&
-         text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 /// Lets the counters of batch normalisation rest in eval().
 void stop_counters_in_eval(const std::vector<StateInput>& state,
                            ExportedGraph& graph) {
   std::set<std::optional<size_t>> counters;
   for (size_t i = 0; i < state.size(); ++i) {
-    if (ends_with(state[i].name, "num_batches_tracked")) {
+    if (state[i].name.find("num_batches_tracked") != std::string::npos) {
       counters.insert(graph.inputs[i]);
     }
   }
@@ -116,53 +111,44 @@ void check_leaf(const std::vector<UserInput>& users,
   }
 }
 
-}  // namespace
-
-ExportedProgram::ExportedProgram(
-    const JsonValue& file,
-    const std::map<std::string, ExportedTensor>& tensors) {
-  const auto module = file.at("graph_module");
-  read_inputs(module, file.at("range_constraints"));
-  std::optional<c10::Device> device;  // of the exported parameters
-  for (const auto& input : state) {
-    const auto found = tensors.find(input.name);
-    TORCH_CHECK(found != tensors.end(),
-                "it has no tensor \"",
-                input.name,
-                "\", which its program needs");
-    if (input.kind == StateInput::Kind::parameter && !device) {
-      device = found->second.device;
+/// Reads the sizes of the next user's tensor.
+/// @param firsts  the first dimension of each symbol
+std::vector<Dimension> read_sizes(
+    const JsonValue& sizes,
+    const JsonValue& ranges,
+    size_t input,
+    std::map<std::string, std::pair<size_t, size_t>>& firsts) {
+  std::vector<Dimension> dimensions;
+  for (const auto& size : sizes.elements()) {
+    Dimension dimension;
+    if (const auto number = size.find("as_int")) {
+      dimension.least = dimension.most = number->integer();
+    } else {
+      const auto symbol = symbol_of(size.at("as_expr").at("expr_str").text());
+      if (const auto range = ranges.find(symbol)) {
+        const auto least = range->find("min_val");
+        const auto most = range->find("max_val");
+        // torch.export writes 2 for any size, as a program for 0 or 1 may
+        // differ.
+        dimension.least = least && least->integer() > 2 ? least->integer() : 0;
+        dimension.most = most ? most->integer() : INT64_MAX;
+        const auto [first, is_new] =
+            firsts.emplace(symbol, std::pair(input, dimensions.size()));
+        if (!is_new) {
+          dimension.same_as = first->second;
+        }
+      }
     }
+    dimensions.push_back(dimension);
   }
-  for (const auto& spec :
-       module.at("signature").at("output_specs").elements()) {
-    if (spec.only_member().first != "user_output") {
-      spec.refuse(
-          "a result of forward; export without run_decompositions(), after "
-          "which a program returns new values of buffers");
-    }
-  }
-  read_trees(module);
-  GraphReader reader(device);
-  const auto read = reader.read(module.at("graph"));
-  std::string missing;
-  for (const auto& one : reader.missing()) {
-    missing += "\n  " + one;
-  }
-  TORCH_CHECK(missing.empty(),
-              "it needs what neither this LibTorch nor the libraries of "
-              "ExportedModuleOptions have:",
-              missing);
-  TORCH_CHECK(read->inputs.size() == state.size() + users.size() &&
-                  read->outputs.size() == results.size() &&
-                  users.size() == arguments.size() + kwargs.size(),
-              "its program does not match its signature");
-  stop_counters_in_eval(state, *read);
-  graph = read;
+  return dimensions;
 }
 
-void ExportedProgram::read_inputs(const JsonValue& module,
-                                  const JsonValue& ranges) {
+void read_inputs(const JsonValue& module,
+                 const JsonValue& ranges,
+                 std::vector<StateInput>& state,
+                 std::vector<UserInput>& users) {
+  std::map<std::string, std::pair<size_t, size_t>> firsts;
   const auto values = module.at("graph").at("tensor_values");
   const auto add_user = [&](const JsonValue& argument) {
     const auto [kind, value] = argument.only_member();
@@ -171,7 +157,8 @@ void ExportedProgram::read_inputs(const JsonValue& module,
     input.name = read.name ? read.name->text() : std::to_string(users.size());
     input.fixed = read.constant;
     if (kind == "as_tensor") {
-      input.sizes = read_sizes(values.at(input.name).at("sizes"), ranges);
+      input.sizes = read_sizes(
+          values.at(input.name).at("sizes"), ranges, users.size(), firsts);
     } else if (!read.name && !read.constant) {
       argument.refuse("a tensor, a number, a string or None");
     }
@@ -202,35 +189,32 @@ void ExportedProgram::read_inputs(const JsonValue& module,
   }
 }
 
-std::vector<Dimension> ExportedProgram::read_sizes(const JsonValue& sizes,
-                                                   const JsonValue& ranges) {
-  std::vector<Dimension> dimensions;
-  for (const auto& size : sizes.elements()) {
-    Dimension dimension;
-    if (const auto number = size.find("as_int")) {
-      dimension.least = dimension.most = number->integer();
-    } else {
-      const auto symbol = symbol_of(size.at("as_expr").at("expr_str").text());
-      if (const auto range = ranges.find(symbol)) {
-        const auto least = range->find("min_val");
-        const auto most = range->find("max_val");
-        // torch.export writes 2 for any size, as a program for 0 or 1 may
-        // differ.
-        dimension.least = least && least->integer() > 2 ? least->integer() : 0;
-        dimension.most = most ? most->integer() : INT64_MAX;
-        const auto [first, is_new] =
-            firsts_.emplace(symbol, std::pair(users.size(), dimensions.size()));
-        if (!is_new) {
-          dimension.same_as = first->second;
-        }
-      }
-    }
-    dimensions.push_back(dimension);
-  }
-  return dimensions;
-}
+}  // namespace
 
-void ExportedProgram::read_trees(const JsonValue& module) {
+ExportedProgram::ExportedProgram(
+    const JsonValue& file,
+    const std::map<std::string, ExportedTensor>& tensors) {
+  const auto module = file.at("graph_module");
+  read_inputs(module, file.at("range_constraints"), state, users);
+  std::optional<c10::Device> device;  // of the exported parameters
+  for (const auto& input : state) {
+    const auto found = tensors.find(input.name);
+    TORCH_CHECK(found != tensors.end(),
+                "it has no tensor \"",
+                input.name,
+                "\", which its program needs");
+    if (input.kind == StateInput::Kind::parameter && !device) {
+      device = found->second.device;
+    }
+  }
+  for (const auto& spec :
+       module.at("signature").at("output_specs").elements()) {
+    if (spec.only_member().first != "user_output") {
+      spec.refuse(
+          "a result of forward; export without run_decompositions(), after "
+          "which a program returns new values of buffers");
+    }
+  }
   const auto calls = module.at("module_call_graph").elements();
   if (calls.empty()) {
     module.refuse("a module with a call");
@@ -246,6 +230,22 @@ void ExportedProgram::read_trees(const JsonValue& module) {
   arguments = std::move(inputs.children[0]);
   kwargs = std::move(inputs.children[1]);
   results = parse_tree_spec(signature.at("out_spec"));
+  std::set<std::string> all_missing;
+  const auto read = read_graph(module.at("graph"), device, all_missing);
+  std::string missing;
+  for (const auto& one : all_missing) {
+    missing += "\n  " + one;
+  }
+  TORCH_CHECK(missing.empty(),
+              "it needs what neither this LibTorch nor the libraries of "
+              "ExportedModuleOptions have:",
+              missing);
+  TORCH_CHECK(read->inputs.size() == state.size() + users.size() &&
+                  read->outputs.size() == results.size &&
+                  users.size() == arguments.size + kwargs.size,
+              "its program does not match its signature");
+  stop_counters_in_eval(state, *read);
+  graph = read;
 }
 
 Values ExportedProgram::leaves_of(
@@ -255,12 +255,12 @@ Values ExportedProgram::leaves_of(
   for (const auto& [name, value] : given) {
     named.insert(name, value);
   }
-  size_t next = arguments.size();
+  size_t next = arguments.size;
   for (size_t i = 0; i < kwargs.keys.size(); ++i) {
     if (next < users.size() && users[next].fixed) {
       named.insert(kwargs.keys[i], *users[next].fixed);  // unless it is given
     }
-    next += kwargs.children[i].size();
+    next += kwargs.children[i].size;
   }
   Values leaves;
   flatten_tree(arguments,

@@ -54,15 +54,6 @@ struct ExportedProgram {
   Values leaves_of(
       Values inputs,
       const std::unordered_map<std::string, c10::IValue>& given) const;
-
- private:
-  void read_inputs(const JsonValue& module, const JsonValue& ranges);
-  std::vector<Dimension> read_sizes(const JsonValue& sizes,
-                                    const JsonValue& ranges);
-  void read_trees(const JsonValue& module);
-
-  /// The first dimension of each symbol, while the file is read.
-  std::map<std::string, std::pair<size_t, size_t>> firsts_;
 };
 
 }  // namespace ddp::detail

@@ -28,8 +28,10 @@ TreeSpec spec_of(const JsonValue& spec) {
   } else {
     type->refuse("a tuple, list or dict");
   }
+  result.size = 0;
   for (const auto& child : spec.at("children_spec").elements()) {
     result.children.push_back(spec_of(child));
+    result.size += result.children.back().size;
   }
   if (result.kind == TreeSpec::Kind::dict &&
       result.keys.size() != result.children.size()) {
@@ -81,17 +83,6 @@ bool are_tensors(const Values& values) {
 }
 
 }  // namespace
-
-size_t TreeSpec::size() const {
-  if (kind == Kind::leaf) {
-    return 1;
-  }
-  size_t sum = 0;
-  for (const auto& child : children) {
-    sum += child.size();
-  }
-  return sum;
-}
 
 TreeSpec parse_tree_spec(const JsonValue& text) {
   const auto spec = JsonValue::parse(text.text(), "tree spec");

@@ -13,9 +13,7 @@ struct TreeSpec {
   Kind kind = Kind::leaf;
   std::vector<std::string> keys;  ///< of a dict
   std::vector<TreeSpec> children;
-
-  /// Number of leaves.
-  size_t size() const;
+  size_t size = 1;  ///< number of leaves
 };
 
 /// Parses the text of torch.utils._pytree.treespec_dumps. A named tuple is a

@@ -204,7 +204,6 @@ class MpiBackend : public c10d::Backend {
 
   static MPI_Datatype datatype_of(const at::Tensor& tensor) {
     switch (tensor.scalar_type()) {
-      case at::kBool:
       case at::kByte:
         return MPI_UINT8_T;
       case at::kChar:
@@ -228,29 +227,15 @@ class MpiBackend : public c10d::Backend {
 
   static MPI_Op operation_for(const at::Tensor& tensor,
                               const c10d::ReduceOp& operation) {
-    const bool is_bool = tensor.scalar_type() == at::kBool;
-    TORCH_CHECK(!tensor.is_complex() || operation == c10d::ReduceOp::SUM,
-                "Expected a sum of complex tensors, but got another operation");
-    switch (static_cast<c10d::ReduceOp::RedOpType>(operation)) {
-      case c10d::ReduceOp::SUM:
-        return is_bool ? MPI_MAX : MPI_SUM;
-      case c10d::ReduceOp::PRODUCT:
-        return is_bool ? MPI_MIN : MPI_PROD;
-      case c10d::ReduceOp::MIN:
-        return MPI_MIN;
-      case c10d::ReduceOp::MAX:
-        return MPI_MAX;
-      case c10d::ReduceOp::BAND:
-        return MPI_BAND;
-      case c10d::ReduceOp::BOR:
-        return MPI_BOR;
-      case c10d::ReduceOp::BXOR:
-        return MPI_BXOR;
-      default:
-        TORCH_CHECK(false,
-                    "Expected SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR over a "
-                    "group of ddp::mpi_group, but got another operation");
+    if (operation == c10d::ReduceOp::SUM) {
+      return MPI_SUM;
     }
+    const bool is_min = operation == c10d::ReduceOp::MIN;
+    TORCH_CHECK(
+        !tensor.is_complex() && (is_min || operation == c10d::ReduceOp::MAX),
+        "Expected SUM, or MIN or MAX of real numbers, over a group of "
+        "ddp::mpi_group, but got another operation");
+    return is_min ? MPI_MIN : MPI_MAX;
   }
 
   void reduce_in_place(const at::Tensor& flat, MPI_Op operation) {
