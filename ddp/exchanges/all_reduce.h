@@ -60,6 +60,7 @@ class AllReduce : public Exchange {
   /// is the group's all-reduce.
   virtual c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload);
 
+  /// The group of the sum.
   c10d::Backend& group() const { return *group_; }
 
  private:

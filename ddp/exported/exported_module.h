@@ -1,10 +1,8 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,7 +17,6 @@ namespace ddp {
 namespace detail {
 class ExportedArchive;
 struct ExportedProgram;
-struct ExportedTensor;
 }  // namespace detail
 
 /// Options of `ExportedModule`; all of them are optional.
@@ -27,6 +24,10 @@ struct ExportedModuleOptions {
   /// Shared libraries that register operators which the program calls. They are
   /// loaded before the program is read, and never unloaded.
   TORCH_ARG(std::vector<std::string>, libraries) = {};
+  /// A second file of torch.export.save: the same module, exported in eval().
+  /// `forward` runs it in eval(), with the parameters and buffers of the first
+  /// file and without any change, for a forward that reads `self.training`.
+  TORCH_ARG(std::string, eval_program);
 };
 
 /// A module written in Python, from a file of `torch.export.save` (PyTorch 2.10
@@ -35,9 +36,12 @@ struct ExportedModuleOptions {
 /// under autograd. Everything that trains a `torch::nn::Module` trains it: the
 /// wrapper, optimizers, GradScaler, autocast, checkpoints.
 ///
-/// - Export in train(). `train()` and `eval()` then switch dropout, batch
-///   normalisation and the dropout of attention as in Python. A forward that
-///   reads `self.training` itself keeps the branch of the export.
+/// - Export in train(). `eval()` then turns off dropout, the statistics of
+///   batch normalisation and the dropout of attention, as in Python, and
+///   `train()` lets them run as they were exported: parts of the module that
+///   were in eval() stay so. A forward that reads `self.training` itself keeps
+///   the branch of the export, unless there is an
+///   `ExportedModuleOptions::eval_program`.
 /// - Tied parameters are one parameter, under the first of their names.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call when it was exported. Sizes must be those of the export,
@@ -68,8 +72,11 @@ struct ExportedModuleOptions {
 /// Source: torch.export.load; torch::jit::Module for the interface.
 class ExportedModuleImpl : public torch::nn::Module {
  public:
+  /// Keyword arguments by name.
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
 
+  /// Reads a file of torch.export.save.
+  /// @throws c10::Error that lists all operators and features that are missing.
   explicit ExportedModuleImpl(
       const std::string& path,
       const ExportedModuleOptions& options = ExportedModuleOptions());
@@ -79,8 +86,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// @param kwargs  the keyword arguments. A number, a string or None of the
   ///   export may be left out, and must not differ.
   /// @returns the result of Python's forward: a tensor, or a tuple, list or
-  /// dict
-  ///   (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
+  ///   dict (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
   /// @throws c10::Error that names the input if its size or value is not one
   ///   that the program was exported for.
   c10::IValue forward(std::vector<c10::IValue> inputs,
@@ -105,26 +111,29 @@ class ExportedModuleImpl : public torch::nn::Module {
       const std::optional<torch::Device>& device = std::nullopt) const override;
 
   using torch::nn::Module::to;
+  /// Converts and moves parameters and buffers; moves constants.
   void to(torch::Device device,
           torch::Dtype dtype,
           bool non_blocking = false) override;
+  /// Moves parameters, buffers and constants.
   void to(torch::Device device, bool non_blocking = false) override;
 
-  void pretty_print(std::ostream& stream) const override;
-
  private:
-  ExportedModuleImpl(std::string path,
-                     std::shared_ptr<const detail::ExportedArchive> archive,
-                     std::shared_ptr<const detail::ExportedProgram> program);
-  void register_tensors(
-      const std::map<std::string, detail::ExportedTensor>& tensors);
+  /// A program and the tensors of its state, in its order.
+  struct BoundProgram {
+    std::shared_ptr<const detail::ExportedProgram> program;
+    std::vector<torch::Tensor> tensors;
+  };
+
+  ExportedModuleImpl() : Module("ExportedModule") {}
+  static BoundProgram read(const detail::ExportedArchive& archive);
+  void bind_program(const BoundProgram& read);
+  void bind_eval_program(const BoundProgram& read);
   void move_constants(torch::Device device);
 
-  std::string path_;
   std::shared_ptr<const detail::ExportedArchive> archive_;
-  std::shared_ptr<const detail::ExportedProgram> program_;
-  std::vector<torch::Tensor> tensors_;  // by input of the graph
-  std::unordered_map<std::string, std::string> first_names_;
+  BoundProgram program_;
+  BoundProgram eval_program_;  // null without one
 };
 
 TORCH_MODULE(ExportedModule);

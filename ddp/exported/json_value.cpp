@@ -1,5 +1,7 @@
 #include "ddp/exported/json_value.h"
 
+#include <limits>
+
 #include <nlohmann/json.hpp>
 
 #include <c10/util/Exception.h>
@@ -39,21 +41,22 @@ JsonValue JsonValue::parse(const std::string& text, const std::string& name) {
   }
 }
 
-JsonValue JsonValue::at(const std::string& key) const {
-  if (!value_->is_object()) {
-    refuse("an object");
+void JsonValue::expect(bool is_so, const char* what) const {
+  if (!is_so) {
+    refuse(what);
   }
-  const auto found = value_->find(key);
-  if (found == value_->end()) {
+}
+
+JsonValue JsonValue::at(const std::string& key) const {
+  const auto found = find(key);
+  if (!found) {
     refuse("an object with \"" + key + "\"");
   }
-  return {root_, &*found, place_ + "." + key};
+  return *found;
 }
 
 std::optional<JsonValue> JsonValue::find(const std::string& key) const {
-  if (!value_->is_object()) {
-    refuse("an object");
-  }
+  expect(value_->is_object(), "an object");
   const auto found = value_->find(key);
   if (found == value_->end() || found->is_null()) {
     return std::nullopt;
@@ -62,9 +65,7 @@ std::optional<JsonValue> JsonValue::find(const std::string& key) const {
 }
 
 std::vector<JsonValue> JsonValue::elements() const {
-  if (!value_->is_array()) {
-    refuse("an array");
-  }
+  expect(value_->is_array(), "an array");
   std::vector<JsonValue> elements;
   elements.reserve(value_->size());
   for (const auto& element : *value_) {
@@ -76,9 +77,7 @@ std::vector<JsonValue> JsonValue::elements() const {
 }
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
-  if (!value_->is_object()) {
-    refuse("an object");
-  }
+  expect(value_->is_object(), "an object");
   std::vector<std::pair<std::string, JsonValue>> members;
   for (const auto& [key, value] : value_->items()) {
     members.emplace_back(key, JsonValue(root_, &value, place_ + "." + key));
@@ -87,51 +86,37 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
 }
 
 std::pair<std::string, JsonValue> JsonValue::only_member() const {
-  if (!value_->is_object() || value_->size() != 1) {
-    refuse("an object with one member");
-  }
+  expect(value_->is_object() && value_->size() == 1,
+         "an object with one member");
   return members().front();
-}
-
-bool JsonValue::is_null() const {
-  return value_->is_null();
-}
-
-bool JsonValue::is_text() const {
-  return value_->is_string();
-}
-
-bool JsonValue::is_object() const {
-  return value_->is_object();
 }
 
 int64_t JsonValue::integer() const {
   const bool is_large = value_->is_number_unsigned() &&
                         value_->get<uint64_t>() > uint64_t{INT64_MAX};
-  if (!value_->is_number_integer() || is_large) {
-    refuse("an integer");
-  }
+  expect(value_->is_number_integer() && !is_large, "an integer");
   return value_->get<int64_t>();
 }
 
 double JsonValue::number() const {
-  if (!value_->is_number()) {
-    refuse("a number");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (*value_ == "Infinity" || *value_ == "-Infinity") {
+    return *value_ == "Infinity" ? kInfinity : -kInfinity;
   }
+  if (*value_ == "NaN") {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  expect(value_->is_number(), "a number");
   return value_->get<double>();
 }
 
 bool JsonValue::boolean() const {
-  if (!value_->is_boolean()) {
-    refuse("true or false");
-  }
+  expect(value_->is_boolean(), "true or false");
   return value_->get<bool>();
 }
 
 const std::string& JsonValue::text() const {
-  if (!value_->is_string()) {
-    refuse("a string");
-  }
+  expect(value_->is_string(), "a string");
   return value_->get_ref<const std::string&>();
 }
 

@@ -21,7 +21,7 @@ class JsonValue {
   /// @throws c10::Error if the text is no JSON, or nested deeper than 200.
   static JsonValue parse(const std::string& text, const std::string& name);
 
-  /// The member of an object.
+  /// The member of an object, which is not null.
   JsonValue at(const std::string& key) const;
   /// The member of an object, or std::nullopt if it is missing or null.
   std::optional<JsonValue> find(const std::string& key) const;
@@ -32,10 +32,9 @@ class JsonValue {
   /// The member of an object that has one: {"as_int": 3}.
   std::pair<std::string, JsonValue> only_member() const;
 
-  bool is_null() const;
-  bool is_text() const;
-  bool is_object() const;
   int64_t integer() const;
+  /// A number, or "Infinity", "-Infinity" and "NaN" as torch.export writes
+  /// them.
   double number() const;
   bool boolean() const;
   const std::string& text() const;
@@ -47,6 +46,7 @@ class JsonValue {
   JsonValue(std::shared_ptr<const nlohmann::json> root,
             const nlohmann::json* value,
             std::string place);
+  void expect(bool is_so, const char* what) const;
 
   std::shared_ptr<const nlohmann::json> root_;
   const nlohmann::json* value_;

@@ -38,42 +38,43 @@ TreeSpec spec_of(const JsonValue& spec) {
   return result;
 }
 
-const char* name_of(TreeSpec::Kind kind) {
-  switch (kind) {
-    case TreeSpec::Kind::tuple:
-      return "a tuple";
-    case TreeSpec::Kind::list:
-      return "a list";
-    case TreeSpec::Kind::dict:
-      return "a dict";
-    default:
-      return "a value";
+/// Returns the values in a container that `spec` describes.
+Values items_of(const TreeSpec& spec,
+                const c10::IValue& value,
+                const std::string& place) {
+  const bool is_dict = spec.kind == TreeSpec::Kind::dict;
+  const auto size = spec.children.size();
+  const auto check = [&](bool is_so, const auto&... got) {
+    TORCH_CHECK(is_so,
+                "Expected ",
+                place,
+                " to be ",
+                is_dict ? "a dict of " : "a tuple or list of ",
+                size,
+                ", but got ",
+                got...);
+  };
+  check(is_dict ? value.isGenericDict() : value.isTuple() || value.isList(),
+        "a ",
+        value.tagKind());
+  if (!is_dict) {
+    auto items = value.isTuple() ? value.toTupleRef().elements().vec()
+                                 : value.toListRef().vec();
+    check(items.size() == size, items.size());
+    return items;
   }
-}
-
-std::vector<c10::IValue> items_of(const TreeSpec& spec,
-                                  const c10::IValue& value,
-                                  const std::string& place) {
-  std::vector<c10::IValue> items;
-  std::string got = "a " + value.tagKind();
-  if (value.isTuple() || value.isList()) {
-    items = value.isTuple() ? value.toTupleRef().elements().vec()
-                            : value.toListRef().vec();
-    got = std::to_string(items.size());
+  const auto dict = value.toGenericDict();
+  check(dict.size() == size, dict.size());
+  Values items;
+  for (const auto& key : spec.keys) {
+    const auto item = dict.find(key);
+    check(item != dict.end(), "none of \"", key, "\"");
+    items.push_back(item->value());
   }
-  TORCH_CHECK(got == std::to_string(spec.children.size()),
-              "Expected ",
-              place,
-              " to be ",
-              name_of(spec.kind),
-              " of ",
-              spec.children.size(),
-              ", but got ",
-              got);
   return items;
 }
 
-bool are_tensors(const std::vector<c10::IValue>& values) {
+bool are_tensors(const Values& values) {
   return std::all_of(values.begin(), values.end(), [](const auto& value) {
     return value.isTensor();
   });
@@ -104,56 +105,25 @@ TreeSpec parse_tree_spec(const JsonValue& text) {
 void flatten_tree(const TreeSpec& spec,
                   const c10::IValue& value,
                   const std::string& place,
-                  std::vector<c10::IValue>& leaves) {
+                  Values& leaves) {
   if (spec.kind == TreeSpec::Kind::leaf) {
     leaves.push_back(value);
     return;
   }
-  if (spec.kind != TreeSpec::Kind::dict) {
-    const auto items = items_of(spec, value, place);
-    for (size_t i = 0; i < items.size(); ++i) {
-      flatten_tree(spec.children[i],
-                   items[i],
-                   place + "[" + std::to_string(i) + "]",
-                   leaves);
-    }
-    return;
-  }
-  TORCH_CHECK(value.isGenericDict(),
-              "Expected ",
-              place,
-              " to be a dict, but got a ",
-              value.tagKind());
-  const auto dict = value.toGenericDict();
-  TORCH_CHECK(dict.size() == spec.keys.size(),
-              "Expected ",
-              place,
-              " to be a dict of ",
-              spec.keys.size(),
-              ", but got ",
-              dict.size());
-  for (size_t i = 0; i < spec.keys.size(); ++i) {
-    const auto item = dict.find(spec.keys[i]);
-    TORCH_CHECK(item != dict.end(),
-                "Expected ",
-                place,
-                " to be a dict with \"",
-                spec.keys[i],
-                "\", but got none");
-    flatten_tree(spec.children[i],
-                 item->value(),
-                 place + "[\"" + spec.keys[i] + "\"]",
-                 leaves);
+  const auto items = items_of(spec, value, place);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto key = spec.keys.empty() ? std::to_string(i) : spec.keys[i];
+    flatten_tree(spec.children[i], items[i], place + "[" + key + "]", leaves);
   }
 }
 
 c10::IValue unflatten_tree(const TreeSpec& spec,
-                           const std::vector<c10::IValue>& leaves,
+                           const Values& leaves,
                            size_t& next) {
   if (spec.kind == TreeSpec::Kind::leaf) {
     return leaves.at(next++);
   }
-  std::vector<c10::IValue> values;
+  Values values;
   for (const auto& child : spec.children) {
     values.push_back(unflatten_tree(child, leaves, next));
   }

@@ -3,9 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/ivalue.h>
-
-#include "ddp/exported/json_value.h"
+#include "ddp/exported/graph.h"
 
 namespace ddp::detail {
 
@@ -32,11 +30,11 @@ TreeSpec parse_tree_spec(const JsonValue& text);
 void flatten_tree(const TreeSpec& spec,
                   const c10::IValue& value,
                   const std::string& place,
-                  std::vector<c10::IValue>& leaves);
+                  Values& leaves);
 
 /// Builds the containers. Takes the leaves from `next` on.
 c10::IValue unflatten_tree(const TreeSpec& spec,
-                           const std::vector<c10::IValue>& leaves,
+                           const Values& leaves,
                            size_t& next);
 
 }  // namespace ddp::detail

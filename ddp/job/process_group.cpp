@@ -264,7 +264,7 @@ void destroy_process_group() {
     last.reset(std::exchange(job(), nullptr));
   }
   last.reset();
-  TORCH_CHECK(problem.empty() || std::uncaught_exceptions() > 0, problem);
+  TORCH_CHECK(problem.empty(), problem);
 }
 
 bool is_initialized() {

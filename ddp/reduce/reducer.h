@@ -17,8 +17,8 @@ namespace detail {
 class ReducerImpl;
 }
 
-/// Functions that a reducer calls in each reduced pass, on every rank, with
-/// gradient recording off. They must not call the reducer.
+/// Functions that a reducer calls in each reduced pass, on every rank. They
+/// must not call the reducer.
 struct PassFunctions {
   /// Returns how many ranks a pass averages over, a positive number, else
   /// `backward()` throws c10::Error. Called at the beginning of each pass in
@@ -31,10 +31,10 @@ struct PassFunctions {
   /// autograd's).
   std::function<void()> at_end;
   /// Makes a comparison that all ranks make in a pass in which `is_asked`
-  /// returns true on one of them, before `at_end`. `is_asked` is called at the
-  /// beginning of each pass and must not communicate; `compare` may. On CPUs
-  /// only.
+  /// returns true on one of them, before `at_end`. `is_asked` is called at
+  /// least once a pass and must not communicate; `compare` may. On CPUs only.
   std::function<bool()> is_asked;
+  /// The comparison; see `is_asked`.
   std::function<void()> compare;
 };
 

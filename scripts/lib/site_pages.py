@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = pathlib.Path(os.environ["DDP_SITE_WORK"])
 REPOSITORY = os.environ.get("DDP_REPOSITORY_URL", "").rstrip("/")
 # The sections of README.md that are pages; all other text is the start page.
-SECTIONS = {"A training program": "first_job.md", "Contents": "headers.md"}
+SECTIONS = {"A training program": "first_job.md"}
 SOURCES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
            "CONTRIBUTING.md": "CONTRIBUTING.md"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")

@@ -1,12 +1,17 @@
 // Compares a step of DDP over ddp::mpi_group with the loop that reduces each
-// gradient by an MPI_Allreduce of its own, in interleaved rounds:
+// gradient by an MPI_Allreduce of its own, in interleaved rounds, and with no
+// reduction at all, which no way to reduce can beat:
 //
 //   mpirun -n 2 bench_mpi_steps_openmpi [ROUNDS]
-#include <algorithm>
+//
+// Prints a line for each network, way and round: the time as a part of the
+// loop's.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -24,14 +29,47 @@ torch::nn::Sequential make_net(int layers, int64_t width) {
   return net;
 }
 
+/// A training of its own network.
+struct Training {
+  torch::nn::Sequential net;
+  torch::optim::SGD optimizer;
+  std::function<torch::Tensor(const torch::Tensor&)> forward;
+  std::function<void()> reduce = [] {};
+
+  Training(int layers, int64_t width)
+      : net(make_net(layers, width)),
+        optimizer(net->parameters(), 0.01),
+        forward([this](const torch::Tensor& x) { return net->forward(x); }) {}
+
+  void step(const torch::Tensor& input) {
+    optimizer.zero_grad(/*set_to_none=*/false);
+    forward(input).square().mean().backward();
+    reduce();
+    optimizer.step();
+  }
+};
+
+/// Reduces each gradient alone.
+void reduce_each(const torch::nn::Sequential& net, int size) {
+  for (auto& parameter : net->parameters()) {
+    auto gradient = parameter.grad();
+    MPI_Allreduce(MPI_IN_PLACE,
+                  gradient.data_ptr<float>(),
+                  static_cast<int>(gradient.numel()),
+                  MPI_FLOAT,
+                  MPI_SUM,
+                  MPI_COMM_WORLD);
+    gradient.div_(size);
+  }
+}
+
 /// Returns the seconds of a step, the mean over some.
-template <typename Step>
-double seconds_of(const Step& step) {
-  constexpr int kSteps = 10;
+double seconds_of(Training& training, const torch::Tensor& input) {
+  constexpr int kSteps = 5;
   MPI_Barrier(MPI_COMM_WORLD);
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kSteps; ++i) {
-    step();
+    training.step(input);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   const std::chrono::duration<double> taken =
@@ -44,52 +82,39 @@ void compare(const std::string& name, int layers, int64_t width, int rounds) {
   int size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  auto plain = make_net(layers, width);
-  auto wrapped = make_net(layers, width);
-  ddp::DistributedDataParallel model(
-      wrapped,
-      ddp::DistributedDataParallelOptions().process_group(
-          ddp::mpi_group(MPI_COMM_WORLD)));
-  torch::optim::SGD plain_optimizer(plain->parameters(), 0.01);
-  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  const auto group = ddp::mpi_group(MPI_COMM_WORLD);
+  const auto options =
+      ddp::DistributedDataParallelOptions().process_group(group);
+  Training loop(layers, width);
+  loop.reduce = [&] { reduce_each(loop.net, size); };
+  Training alone(layers, width);
+  Training plain(layers, width);
+  ddp::DistributedDataParallel plain_model(plain.net, options);
+  plain.forward = [&](const auto& x) { return plain_model->forward(x); };
+  Training views(layers, width);
+  ddp::DistributedDataParallel view_model(
+      views.net,
+      ddp::DistributedDataParallelOptions(options).gradient_as_bucket_view(
+          true));
+  views.forward = [&](const auto& x) { return view_model->forward(x); };
+  const std::vector<std::pair<const char*, Training*>> arms{
+      {"ddp", &plain},
+      {"ddp, gradient_as_bucket_view", &views},
+      {"no reduction", &alone}};
+
   const auto input = torch::randn({16, width});
-  const auto loop = [&] {
-    plain_optimizer.zero_grad(/*set_to_none=*/false);
-    plain->forward(input).square().mean().backward();
-    for (auto& parameter : plain->parameters()) {
-      auto gradient = parameter.grad();
-      MPI_Allreduce(MPI_IN_PLACE,
-                    gradient.data_ptr<float>(),
-                    static_cast<int>(gradient.numel()),
-                    MPI_FLOAT,
-                    MPI_SUM,
-                    MPI_COMM_WORLD);
-      gradient.div_(size);
-    }
-    plain_optimizer.step();
-  };
-  const auto ddp_step = [&] {
-    optimizer.zero_grad(/*set_to_none=*/false);
-    model->forward(input).square().mean().backward();
-    optimizer.step();
-  };
-  seconds_of(loop);
-  seconds_of(ddp_step);
-  std::vector<double> ratios;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = -1; round < rounds; ++round) {  // the first one is dropped
     const bool is_first = round % 2 == 0;
-    const double first = is_first ? seconds_of(loop) : seconds_of(ddp_step);
-    const double second = is_first ? seconds_of(ddp_step) : seconds_of(loop);
-    ratios.push_back(is_first ? second / first : first / second);
-  }
-  std::sort(ratios.begin(), ratios.end());
-  if (rank == 0) {
-    std::printf("%-20s ddp / loop: median %.3f, from %.3f to %.3f, %d rounds\n",
-                name.c_str(),
-                ratios[ratios.size() / 2],
-                ratios.front(),
-                ratios.back(),
-                rounds);
+    double of_loop = is_first ? seconds_of(loop, input) : 0;
+    std::vector<double> seconds;
+    for (const auto& arm : arms) {
+      seconds.push_back(seconds_of(*arm.second, input));
+    }
+    of_loop = is_first ? of_loop : seconds_of(loop, input);
+    for (size_t i = 0; rank == 0 && round >= 0 && i < arms.size(); ++i) {
+      std::printf(
+          "%s;%s;%.4f\n", name.c_str(), arms[i].first, seconds[i] / of_loop);
+    }
   }
 }
 

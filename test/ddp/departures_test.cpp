@@ -681,6 +681,30 @@ TEST_CASE("a rank that computes for long makes no wait an error",
   }
 }
 
+TEST_CASE("a rank leaves the job in the handler of its exception",
+          "[departures]") {
+  const auto ends = run_rank_processes(2, [](int) {
+    init_process_group(long_timeouts());
+    torch::nn::Linear first(4, 4);
+    torch::nn::Sequential net(first, torch::nn::Linear(4, 4));
+    net->to(local_device());
+    DistributedDataParallel model(net);
+    first->weight.register_hook([](const at::Tensor& gradient) {
+      TORCH_CHECK(false, "no luck");
+      return gradient;
+    });
+    try {
+      model->forward(at::ones({2, 4}, local_device())).sum().backward();
+    } catch (const c10::Error&) {
+      destroy_process_group();
+      throw;
+    }
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error, Contains("no luck"));
+  }
+}
+
 TEST_CASE("a rank leaves the job with an open backward pass", "[departures]") {
   const auto ends = run_rank_processes(2, [&](int rank) {
     init_process_group(long_timeouts());

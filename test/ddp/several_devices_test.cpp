@@ -159,7 +159,7 @@ TEST_CASE("a module on two devices trains as on one") {
 
 // The input has one row, so that gradients of matrices have rank one.
 TEST_CASE("an exchange brings gradients of two devices to where they belong") {
-  const auto& ways = test::exchange_ways();
+  const auto ways = test::device_ways();
   const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   run_ranks(2, [&](const Group& real) {
@@ -169,7 +169,7 @@ TEST_CASE("an exchange brings gradients of two devices to where they belong") {
     DistributedDataParallel model(
         module,
         DistributedDataParallelOptions().process_group(group).exchange(
-            way.make(group)));
+            test::make_for_devices(way, group)));
     TwoStages plain(torch::kCPU, torch::kCPU);
     copy_state(module, plain);
     for (int64_t step = 0; step < 3; ++step) {
@@ -185,7 +185,7 @@ TEST_CASE("an exchange brings gradients of two devices to where they belong") {
         const auto& grad = parameters[i].grad();
         TORCH_CHECK(grad.device() == parameters[i].device());
         TORCH_CHECK(grad.storage().device() == grad.device());
-        const auto mean = expected[i].grad() * way.factor;
+        const auto mean = expected[i].grad() * test::device_factor(way);
         const double largest = mean.abs().max().item<float>();
         TORCH_CHECK(torch::allclose(grad.cpu(), mean, 0, 0.02 * largest),
                     "step ",

@@ -20,14 +20,15 @@ import torch
 from torch import nn
 
 SETTINGS = argparse.Namespace()
-SLOWEST = 10  # seconds for a file that takes some milliseconds
+SLOWEST = 1  # second of the CPU, for a file that takes some milliseconds
+TIMEOUT = 600  # seconds for a batch
 BATCH = 200
 MODEL = "models/model.json"
 
 
-def export(path, module, inputs=None, shapes=None):
+def export(path, module, inputs=None, shapes=None, kwargs=None):
     torch.manual_seed(0)
-    program = torch.export.export(module, inputs or (torch.ones(8, 6),),
+    program = torch.export.export(module, inputs or (torch.ones(8, 6),), kwargs,
                                   dynamic_shapes=shapes)
     torch.export.save(program, path)
     return program
@@ -36,6 +37,23 @@ def export(path, module, inputs=None, shapes=None):
 def net():
     return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5),
                          nn.Linear(4, 2))
+
+
+class Odd(nn.Module):
+    """Has what the plain network has not: control flow, sizes, lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x, *, scale=2.0):
+        with torch.no_grad():
+            y = x * scale
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(y)
+        y = torch.cat([x, y.float()]).view(2 * x.shape[0], -1, 2).split(1, 2)[0]
+        return {"y": torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(),
+                                (y,))}
 
 
 def records_of(path):
@@ -56,7 +74,7 @@ def errors_of(paths):
     for first in range(0, len(paths), BATCH):
         batch = paths[first:first + BATCH]
         done = subprocess.run([SETTINGS.program, "damaged", *batch], text=True,
-                              capture_output=True, timeout=SLOWEST * BATCH)
+                              capture_output=True, timeout=TIMEOUT)
         lines = done.stdout.splitlines()
         if done.returncode != 0 or len(lines) != len(batch):
             raise AssertionError(f"{batch[len(lines)]}: exit code "
@@ -79,6 +97,19 @@ def mutate(text, dice):
         other = dice.choice([dice.choice(tokens)[0], dice.choice(values), ""])
         text = text[:token.start()] + other + text[token.end():]
     return text
+
+
+def mutate_bytes(data, dice):
+    """Changes or removes bytes of a zip file, most of them in its headers."""
+    data = bytearray(data)
+    for _ in range(dice.randint(1, 3)):
+        start = dice.choice([0, len(data) - 2000, dice.randrange(len(data))])
+        at = min(len(data) - 1, max(0, start) + dice.randrange(200))
+        if dice.random() < 0.2:
+            del data[at:at + dice.randint(1, 100)]
+        else:
+            data[at] = dice.randrange(256)
+    return data
 
 
 class DamageTest(unittest.TestCase):
@@ -160,6 +191,24 @@ class DamageTest(unittest.TestCase):
             self.assertIn("config.0.weight.tensor_meta",
                           self.error_of(self.path("changed.pt2")))
 
+    def test_a_file_of_pytorch_2_8(self):
+        export(self.path(), net())
+        records = records_of(self.path())
+        for name in [name for name in records if name.startswith("data/weights/")]:
+            del records[name]
+        records["data/weights/model.pt"] = b"pickled"
+        write(self.path(), records)
+        self.assertIn("it is no file of torch.export.save of PyTorch 2.10 or later; "
+                      "export it again there", self.error_of(self.path()))
+
+    def test_infinity_as_an_argument(self):
+        class Clamp(nn.Module):
+            def forward(self, x, most=float("inf"), *, least=-float("inf")):
+                return x.clamp(least, most)
+        export(self.path(), Clamp(), kwargs={"most": float("inf"),
+                                             "least": -float("inf")})
+        self.assertEqual(self.error_of(self.path()), "")
+
     def test_nested_too_deep(self):
         export(self.path(), net())
         records = records_of(self.path())
@@ -167,22 +216,32 @@ class DamageTest(unittest.TestCase):
         write(self.path(), records)
         self.assertIn("nested at most 200 deep", self.error_of(self.path()))
 
-    def test_damaged_programs(self):
+    def test_damaged_files(self):
         dice = random.Random(SETTINGS.seed)
-        export(self.path(), net(), shapes=({0: torch.export.Dim("b")},))
-        records = records_of(self.path())
-        texts = [name for name in records if name.endswith(".json")]
-        paths = []
-        for number in range(SETTINGS.count):
-            name = dice.choice(texts)
-            paths.append(self.path(f"{number}.pt2"))
-            write(paths[-1], {**records,
-                              name: mutate(records[name].decode(), dice).encode()})
-            if len(paths) == BATCH or number == SETTINGS.count - 1:
-                errors_of(paths)
-                for path in paths:
-                    os.remove(path)
-                paths = []
+        wholes = []
+        shapes = {"x": {0: torch.export.Dim("b")}, "scale": None}
+        for module, kwargs in ((net(), None), (Odd(), {"scale": 2.0})):
+            export(self.path(), module, kwargs=kwargs, shapes=shapes if kwargs else
+                   ({0: torch.export.Dim("b")},))
+            self.assertEqual(self.error_of(self.path()), "")
+            with open(self.path(), "rb") as file:
+                wholes.append((records_of(self.path()), bytearray(file.read())))
+        for first in range(0, SETTINGS.count, BATCH):
+            paths = [self.path(f"{number}.pt2") for number in
+                     range(first, min(first + BATCH, SETTINGS.count))]
+            for path in paths:
+                records, data = dice.choice(wholes)
+                if dice.random() < 0.2:
+                    with open(path, "wb") as file:
+                        file.write(mutate_bytes(data, dice))
+                    continue
+                name = dice.choice([name for name in records
+                                    if name.endswith(".json")])
+                write(path, {**records,
+                             name: mutate(records[name].decode(), dice).encode()})
+            errors_of(paths)
+            for path in paths:
+                os.remove(path)
 
 
 def main():
@@ -190,9 +249,10 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("tests", nargs="*")
     parser.parse_args(namespace=SETTINGS)
     warnings.simplefilter("ignore")
-    unittest.main(argv=[sys.argv[0]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *SETTINGS.tests], verbosity=2)
 
 
 if __name__ == "__main__":

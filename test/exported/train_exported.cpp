@@ -1,17 +1,20 @@
 // Trains an exported model as zoo_test.py does in Python:
 //
-//   train_exported NAME FILE.pt2 STEPS
-//   train_exported damaged FILE.pt2...     loads and runs each, prints its
-//   error
+//   train_exported NAME FILE.pt2 STEPS RANKS
+//   train_exported damaged FILE.pt2...     loads and runs each, prints the
+//                                          seconds of the CPU and its error
 //
-// Reads the inputs of each step from FILE.pt2.inputs, prints the losses of the
-// steps and that of an evaluation, and writes the trained values to
-// FILE.pt2.trained and, as a program, to FILE.pt2.saved.pt2.
+// Rank R reads the inputs of each step from FILE.pt2.inputsR and writes the
+// losses of the steps and that of an evaluation to FILE.pt2.lossesR and the
+// trained values to FILE.pt2.trainedR. Rank 0 writes them as a program, too:
+// FILE.pt2.saved.pt2. FILE.eval.pt2 is the program for eval(), if it is there.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +22,10 @@
 
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/checkpoint/state_dict.h"
+#include "ddp/distributed_data_parallel.h"
 #include "ddp/exported_module.h"
+#include "ddp/process_group.h"
+#include "ddp/spawn.h"
 
 namespace {
 
@@ -54,12 +60,13 @@ torch::Tensor loss_of(const c10::IValue& out) {
   return sum;
 }
 
+template <typename Model>
 torch::Tensor step_loss(const std::string& name,
-                        ddp::ExportedModule& net,
+                        Model& model,
                         std::vector<torch::Tensor> inputs) {
   if (name == "energy") {
     auto positions = inputs[0].detach().requires_grad_();
-    const auto energy = net->forward(positions).toTensor();
+    const auto energy = model->forward(positions).toTensor();
     const auto forces = torch::autograd::grad({energy},
                                               {positions},
                                               /*grad_outputs=*/{},
@@ -70,18 +77,46 @@ torch::Tensor step_loss(const std::string& name,
   if (name == "nested") {
     c10::Dict<std::string, torch::Tensor> more;
     more.insert("k", inputs[2]);
-    return loss_of(net->forward(
+    return loss_of(model->forward(
         Values{inputs[0],
                c10::ivalue::Tuple::create({inputs[1], c10::IValue(more)})},
-        {{"scale", 2.0}}));
+        ddp::ExportedModuleImpl::Kwargs{{"scale", 2.0}}));
   }
-  return loss_of(net->forward(Values(inputs.begin(), inputs.end())));
+  return loss_of(model->forward(Values(inputs.begin(), inputs.end())));
 }
 
-void train(const std::string& name, const std::string& path, int steps) {
-  ddp::ExportedModule net(path);
+ddp::ExportedModule load(const std::string& path) {
+  ddp::ExportedModuleOptions options;
+  const auto eval = path.substr(0, path.size() - 4) + ".eval.pt2";
+  if (std::ifstream(eval).good()) {
+    options.eval_program(eval);
+  }
+  return ddp::ExportedModule(path, options);
+}
+
+void train(const std::string& name,
+           const std::string& path,
+           int steps,
+           int rank,
+           int ranks) {
+  torch::set_num_threads(1);
+  auto net = load(path);
+  std::optional<ddp::DistributedDataParallel<ddp::ExportedModule>> model;
+  if (ranks > 1) {
+    ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
+    if (rank > 0) {  // rank 0's values are broadcast
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : net->parameters()) {
+        parameter.add_(1);
+      }
+    }
+    model.emplace(net);
+  }
+  const auto of_rank = std::to_string(rank);
   const auto all = ddp::detail::to_state_dict(
-      ddp::detail::read_torch_file(path + ".inputs").value);
+      ddp::detail::read_torch_file(path + ".inputs" + of_rank).value);
+  std::ofstream losses(path + ".losses" + of_rank);
+  losses.precision(17);
   const auto inputs_of = [&](int step) {
     std::vector<torch::Tensor> inputs;
     for (int i = 0;; ++i) {
@@ -97,13 +132,14 @@ void train(const std::string& name, const std::string& path, int steps) {
   torch::optim::SGD optimizer(
       net->parameters(),
       torch::optim::SGDOptions(0.01).momentum(name == "bfloat16" ? 0 : 0.9));
-  torch::manual_seed(1);
+  torch::manual_seed(1 + rank);
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
-    const auto loss = step_loss(name, net, inputs_of(step));
+    const auto loss = model ? step_loss(name, *model, inputs_of(step))
+                            : step_loss(name, net, inputs_of(step));
     loss.backward();
     optimizer.step();
-    std::printf("%.17g\n", loss.item<double>());
+    losses << loss.item<double>() << "\n";
   }
   net->eval();
   const auto clone = [&net] {
@@ -121,12 +157,17 @@ void train(const std::string& name, const std::string& path, int steps) {
   auto generator = at::detail::getDefaultCPUGenerator();
   const auto draws = generator.get_state();
   const auto loss = step_loss(name, net, inputs_of(steps)).item<double>();
-  std::printf("%.17g\n", loss);
+  losses << loss << "\n";
   generator.set_state(draws);
   TORCH_CHECK(step_loss(name, copy, inputs_of(steps)).item<double>() == loss,
               "Expected the loss of a copy to be equal");
-  ddp::save_state_dict(*net, path + ".trained");
-  net->save(path + ".saved.pt2");
+  ddp::save_state_dict(*net, path + ".trained" + of_rank);
+  if (rank == 0) {
+    net->save(path + ".saved.pt2");
+  }
+  if (ranks > 1) {
+    ddp::destroy_process_group();
+  }
 }
 
 /// Loads a file, and runs it on inputs of ones. Returns the error, or "".
@@ -144,12 +185,12 @@ std::string error_of(const std::string& path) {
 
 int try_damaged(int count, char** paths) {
   for (int i = 0; i < count; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = std::clock();
     auto error = error_of(paths[i]);
     std::replace(error.begin(), error.end(), '\n', ' ');
-    const std::chrono::duration<double> taken =
-        std::chrono::steady_clock::now() - start;
-    std::printf("%.3f %s\n", taken.count(), error.c_str());
+    std::printf("%.3f %s\n",
+                static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC,
+                error.c_str());
     std::fflush(stdout);
   }
   return 0;
@@ -158,16 +199,20 @@ int try_damaged(int count, char** paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  torch::set_num_threads(1);
   if (argc > 2 && std::string(argv[1]) == "damaged") {
+    torch::set_num_threads(1);
     return try_damaged(argc - 2, argv + 2);
   }
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: train_exported NAME FILE.pt2 STEPS\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: train_exported NAME FILE.pt2 STEPS RANKS\n");
     return 2;
   }
+  const int ranks = std::atoi(argv[4]);
+  const auto train_rank = [&](int rank) {
+    train(argv[1], argv[2], std::atoi(argv[3]), rank, ranks);
+  };
   try {
-    train(argv[1], argv[2], std::atoi(argv[3]));
+    ranks == 1 ? train_rank(0) : ddp::spawn(train_rank, ranks);
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     return 1;

@@ -2,6 +2,7 @@
 
 Each entry of ZOO is a function that returns (module, inputs of a step, dynamic
 shapes). An input is drawn after torch.manual_seed, so that each step has its own.
+The modules of EVAL_PROGRAMS have a program for eval(), too.
 """
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch.export import Dim
 
 ZOO = {}
+EVAL_PROGRAMS = {"two_programs"}
 
 
 def entry(build):
@@ -321,6 +323,37 @@ def nested():
         def forward(self, x, pair, *, scale=2.0, extra=None):
             shift, more = pair
             y = self.linear(x) * scale + shift + more["k"]
-            return {"y": y, "parts": [y.sum(), (y * 2,)]}
+            return {"y": y, "parts": [y.mean(), (y * 2,)]}
 
     return Net(), lambda: (torch.randn(3, 4), (torch.randn(4), {"k": torch.randn(4)})), None
+
+
+@entry
+def frozen():
+    """A batch normalisation that stays in eval() while the rest trains."""
+    class Net(Residual):
+        def train(self, mode=True):
+            super().train(mode)
+            self.norm.eval()
+            return self
+
+    return Net(), lambda: (torch.randn(4, 3, 8, 8),), None
+
+
+@entry
+def two_programs():
+    """Asks for the mode itself: a program for train() and one for eval()."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 8)
+            self.norm = nn.BatchNorm1d(8)
+            self.second = nn.Linear(8, 4)
+
+        def forward(self, x):
+            y = self.norm(self.first(x))
+            if self.training:
+                return self.second(y + torch.randn_like(y))
+            return self.second(y).softmax(1) + torch.dropout(x, 0.5, True)
+
+    return Net(), lambda: (torch.randn(8, 4),), ({0: Dim("batch", max=64)},)

@@ -1,7 +1,9 @@
 """Exported models train in C++ as the modules do in Python: losses, parameters and
-buffers are equal bit for bit, and Python loads what C++ saves.
+buffers are equal bit for bit, in one process and on two ranks under Python's DDP and
+ours. On four ranks, which are added in another order, they are close. Python loads
+what C++ saves.
 
-    python zoo_test.py --program TRAIN_EXPORTED [NAME...]
+    python zoo_test.py --program TRAIN_EXPORTED [--ranks N] [NAME...]
 """
 
 import argparse
@@ -12,17 +14,18 @@ import tempfile
 import warnings
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from zoo import ZOO  # noqa: E402
+from zoo import EVAL_PROGRAMS, ZOO  # noqa: E402
 
 STEPS = 20
 TIMEOUT = 300  # seconds
+CLOSE = 1e-6
 
 
 def loss_of(out):
-    return sum(leaf.abs().square().float().mean()
-               for leaf in torch.utils._pytree.tree_leaves(out))
+    return sum(leaf.abs().square().float().mean() for leaf in tree_leaves(out))
 
 
 def step_loss(name, module, inputs):
@@ -34,83 +37,148 @@ def step_loss(name, module, inputs):
     return energy.square() + forces.square().mean()
 
 
-def train(name, module, all_inputs):
+def train(name, module, all_inputs, rank, ranks):
+    if rank > 0:  # rank 0's values are broadcast
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(1)
+    model = torch.nn.parallel.DistributedDataParallel(module) if ranks > 1 else module
     # LibTorch's own SGD rounds the momentum of bfloat16 in another way.
     momentum = 0 if name == "bfloat16" else 0.9
     optimizer = torch.optim.SGD(module.parameters(), 0.01, momentum=momentum)
     losses = []
-    module.train()
-    torch.manual_seed(1)
+    model.train()
+    torch.manual_seed(1 + rank)
     for inputs in all_inputs[:STEPS]:
         optimizer.zero_grad()
-        loss = step_loss(name, module, inputs)
+        loss = step_loss(name, model, inputs)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+    if ranks > 1:
+        # PyTorch's DDP would do so before the next forward, ours has done it.
+        for buffer in module.buffers():
+            torch.distributed.broadcast(buffer, 0)
     module.eval()
     losses.append(step_loss(name, module, all_inputs[STEPS]).item())
     return losses
 
 
-def run(name, program, folder):
-    """Returns the differences, as texts."""
+def make_files(name, path, ranks):
+    """Exports a model. Returns a list of each rank's inputs."""
     torch.manual_seed(0)
     module, draw, shapes = ZOO[name]()
-    all_inputs = [draw() for _ in range(STEPS + 1)]
+    all_inputs = [[draw() for _ in range(STEPS + 1)] for _ in range(ranks)]
     kwargs = {"scale": 2.0, "extra": None} if name == "nested" else {}
-    if name == "nested":
-        shapes = None
-    module.train()
     state = {key: value.clone() for key, value in module.state_dict().items()}
-    exported = torch.export.export(module, all_inputs[0], kwargs, dynamic_shapes=shapes)
-    module.load_state_dict(state)
-    path = os.path.join(folder, name + ".pt2")
-    torch.export.save(exported, path)
-    leaves = {f"{step}.{number}": leaf
-              for step, inputs in enumerate(all_inputs)
-              for number, leaf in enumerate(torch.utils._pytree.tree_leaves(inputs))}
-    torch.save(leaves, path + ".inputs")
-    expected = train(name, module, [
-        torch.utils._pytree.tree_map(torch.Tensor.detach, inputs)
-        for inputs in all_inputs])
-    done = subprocess.run([program, name, path, str(STEPS)], capture_output=True,
-                          text=True, timeout=TIMEOUT,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode != 0:
-        return [f"exit code {done.returncode}: {done.stderr}"]
-    found = []
-    losses = [float(line) for line in done.stdout.split()]
-    for step, (mine, theirs) in enumerate(zip(expected, losses, strict=True)):
-        if mine != theirs:
-            found.append(f"loss of step {step}: {mine!r} in Python, {theirs!r} in C++")
+
+    def export(to):
+        program = torch.export.export(module, all_inputs[0][0], kwargs,
+                                      dynamic_shapes=shapes)
+        torch.export.save(program, to)
+
+    if name in EVAL_PROGRAMS:
+        module.eval()
+        export(path.replace(".pt2", ".eval.pt2"))
+    module.train()
+    export(path)
+    for rank, inputs in enumerate(all_inputs):
+        torch.save({f"{step}.{number}": leaf
+                    for step, one in enumerate(inputs)
+                    for number, leaf in enumerate(tree_leaves(one))},
+                   f"{path}.inputs{rank}")
+    return state, [tree_map(torch.Tensor.detach, inputs) for inputs in all_inputs]
+
+
+def run_rank(rank, ranks, folder, files):
+    """Trains all models in Python, and writes what the training has made."""
+    prepare()
+    if ranks > 1:
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    for name, (state, all_inputs) in files.items():
+        module, _, _ = ZOO[name]()
+        module.load_state_dict(state)
+        losses = train(name, module, all_inputs[rank], rank, ranks)
+        # Tied parameters are there under each of their names.
+        tensors = [*module.named_parameters(remove_duplicate=False),
+                   *module.named_buffers(remove_duplicate=False)]
+        torch.save((losses, {key: value.detach() for key, value in tensors}),
+                   os.path.join(folder, f"{name}.pt2.python{rank}"))
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
+
+
+def differences(name, path, rank, ranks):
+    def is_equal(mine, theirs):
+        close = 2**-8 if name == "bfloat16" else CLOSE
+        return (torch.equal(mine, theirs) if ranks <= 2 else
+                torch.allclose(mine, theirs, rtol=close, atol=close))
+
+    losses, tensors = torch.load(f"{path}.python{rank}")
+    with open(f"{path}.losses{rank}", encoding="utf-8") as file:
+        other_losses = [float(line) for line in file]
+    for step, (mine, theirs) in enumerate(zip(losses, other_losses, strict=True)):
+        if not is_equal(torch.tensor(mine), torch.tensor(theirs)):
+            yield f"loss of step {step}: {mine!r} in Python, {theirs!r} in C++"
             break
-    trained = torch.load(path + ".trained")
-    for key, value in [*module.named_parameters(), *module.named_buffers()]:
-        if key not in trained:
-            found.append(f"{key} is missing")
-        elif not torch.equal(trained[key], value):
-            found.append(f"{key} differs")
-    saved = torch.export.load(path + ".saved.pt2")
-    for key, value in module.state_dict().items():
-        if not torch.equal(saved.state_dict[key], value):
-            found.append(f"{key} differs in the saved file")
-    return found
+    trained = torch.load(f"{path}.trained{rank}")
+    saved = torch.export.load(path + ".saved.pt2").state_dict if rank == 0 else {}
+    seen = set()
+    for key, value in tensors.items():
+        # C++ knows a tied parameter under the first of its names.
+        is_alias = value.data_ptr() in seen and value.numel() > 0
+        seen.add(value.data_ptr())
+        if not is_alias and key not in trained:
+            yield f"{key} is missing"
+        elif not is_alias and not is_equal(trained[key], value):
+            yield f"{key} differs"
+        if key in saved and not is_equal(saved[key], value):
+            yield f"{key} differs in the saved file"
+
+
+def prepare():
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)
+
+
+def check(program, ranks, names):
+    """Prints a line for each model. Returns the number of those that differ."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        def path_of(name):
+            return os.path.join(folder, name + ".pt2")
+        files = {name: make_files(name, path_of(name), ranks) for name in names}
+        if ranks == 1:
+            run_rank(0, 1, folder, files)
+        else:
+            torch.multiprocessing.spawn(run_rank, (ranks, folder, files), ranks)
+        for name in names:
+            done = subprocess.run(
+                [program, name, path_of(name), str(STEPS), str(ranks)],
+                capture_output=True, text=True, timeout=TIMEOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"})
+            if done.returncode != 0:
+                found = [f"exit code {done.returncode}: {done.stderr}"]
+            else:
+                found = [f"rank {rank}: {one}" for rank in range(ranks)
+                         for one in differences(name, path_of(name), rank, ranks)]
+            equal = "equal" if ranks <= 2 else "close"
+            print(f"{ranks} ranks: {name}: {'; '.join(found) or equal}", flush=True)
+            failed += bool(found)
+    return failed
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
+    parser.add_argument("--ranks", type=int, action="append")
     parser.add_argument("names", nargs="*", default=list(ZOO))
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.backends.mha.set_fastpath_enabled(False)
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.names:
-            found = run(name, arguments.program, folder)
-            print(f"{name}: {'equal' if not found else '; '.join(found)}", flush=True)
-            failed += bool(found)
+    prepare()
+    failed = sum(check(arguments.program, ranks, arguments.names)
+                 for ranks in arguments.ranks or [1, 2, 4])
     return 1 if failed else 0
 
 

@@ -173,17 +173,17 @@ TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   if (!has_gpus(2)) {
     return;
   }
-  const auto& ways = test::exchange_ways();
+  const auto ways = test::device_ways();
   const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, way.make(rank.group));
+    Streams streams(rank, test::make_for_devices(way, rank.group));
     for (int step = 1; step <= 4; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));
       expect_all_close(rank,
                        streams.gradients(),
-                       patterns_times(step * way.factor),
+                       patterns_times(step * test::device_factor(way)),
                        c10::str(way.name, ", step ", step, ", gradient"));
     }
   });
@@ -194,12 +194,12 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
   if (!has_gpus(2)) {
     return;
   }
-  const auto& ways = test::exchange_ways();
+  const auto ways = test::device_ways();
   const auto& way = ways[GENERATE_COPY(range(size_t{0}, ways.size()))];
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, way.make(rank.group));
+    Streams streams(rank, test::make_for_devices(way, rank.group));
     // From the second pass on, each bucket starts on its own stream.
     for (int step = 1; step <= 2; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));
@@ -207,7 +207,7 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
     streams.end();
     expect_all_close(rank,
                      streams.gradients(),
-                     patterns_times(2 * way.factor),
+                     patterns_times(2 * test::device_factor(way)),
                      c10::str(way.name, ", gradient"));
   });
 }

@@ -117,6 +117,19 @@ std::string joined(const std::vector<std::string>& pieces) {
   return text;
 }
 
+/// Returns a command line for each option of ddprun, with 1 as its value.
+std::vector<std::string> lines_of_all_options() {
+  std::vector<std::string> lines;
+  for (const OptionGroup& group : option_table()) {
+    for (const OptionText& option : group.options) {
+      const std::string name = option.names.substr(option.names.find("--"));
+      lines.push_back(
+          joined({name + (option.type.empty() ? "" : "=1"), "./train"}));
+    }
+  }
+  return lines;
+}
+
 void parse_and_look(std::vector<std::string> arguments,
                     const Environment& environment) {
   const auto parsed = parse_options(std::move(arguments), environment);
@@ -128,6 +141,7 @@ void parse_and_look(std::vector<std::string> arguments,
   }
 }
 
+/// Lines in which options belong together.
 const std::vector<std::string> kCommandLines{
     joined({"--nproc-per-node=4", "--gpus", "0,2,1,3", "./train", "--lr=1"}),
     joined({"--nnodes=2:4",
@@ -204,8 +218,12 @@ const std::vector<std::string> kVariables{
 }  // namespace
 
 TEST_CASE("damaged command lines") {
+  std::vector<std::string> lines = lines_of_all_options();
+  CHECK(lines.size() > 30);
+  lines.insert(lines.end(), kCommandLines.begin(), kCommandLines.end());
+  lines.insert(lines.end(), kCommandLines.begin(), kCommandLines.end());
   damage_and_read(
-      kCommandLines,
+      lines,
       and_numbers({"--", "-", "=", ",", ":", std::string(1, kEnd), "--n"}),
       [](const std::string& text) { parse_and_look(pieces_of(text), {}); },
       Cost::large);

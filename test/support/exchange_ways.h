@@ -13,22 +13,54 @@
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
+#include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 
 namespace ddp::test {
 
-/// An exchange, for tests that try all of them on several devices and streams.
+/// An exchange, for the tests that try all of them: on several devices, on the
+/// streams of GPUs, and in random programs.
 struct ExchangeWay {
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
+  /// What a rank gets for the gradients of all ranks.
+  enum class Result {
+    mean,         ///< in a `Join` of the ranks that the program chooses
+    mean_of_all,  ///< always divided by the number of all ranks
+    sum,
+    mean_then_sum,  ///< the mean in the first `kPassesOfFirst` passes
+    weighted,       ///< the weighted mean of a `WeightedMean`
+    own             ///< the rank's own gradient
+  };
+  /// What becomes of inf in a gradient. A `GradScaler` needs `kept`.
+  enum class Infinity { kept, lost, an_error };
+
   const char* name;
   std::function<std::shared_ptr<Exchange>(const Group&)> make;
-  /// The result over two ranks is the gradient times this number if rank r
-  /// contributes r + 1 times the gradient.
-  double factor = 1.5;
+  Result result = Result::mean;
+  Infinity infinity = Infinity::kept;
+  bool is_narrow = false;      ///< sends bfloat16, which has 8 bits
+  bool takes_sparse = true;    ///< embeddings may have sparse gradients
+  bool only_matrices = false;  ///< changes the gradients of matrices alone
+  /// Bound of an element's error in a pass: the sum over ranks of the largest
+  /// share, times (coding_error + roundings * the dtype's rounding error). Both
+  /// are 0 for an exchange that is exact for small integers.
+  double coding_error = 0;
+  double roundings = 0;
+  bool on_devices = true;   ///< in the tests of devices and streams
+  bool in_programs = true;  ///< in the random programs
+
+  bool is_lossy() const { return coding_error > 0 || roundings > 0; }
 };
+
+/// Number of passes before a result `mean_then_sum` changes.
+constexpr int kPassesOfFirst = 2;
+
+inline std::shared_ptr<AllReduce> sum_over(const ExchangeWay::Group& group) {
+  return std::make_shared<AllReduce>(group, AllReduceOptions().mean(false));
+}
 
 inline std::shared_ptr<CodedExchange> coded_exchange(
     const ExchangeWay::Group& group, bool is_narrow) {
@@ -43,71 +75,151 @@ inline std::shared_ptr<CodedExchange> coded_exchange(
 /// All exchanges. Over GPUs the host waits in some of them.
 inline const std::vector<ExchangeWay>& exchange_ways() {
   using Group = ExchangeWay::Group;
-  const auto weighted = [](std::shared_ptr<WeightedMean> mean,
-                           const Group& group) {
-    mean->set_weight(group->getRank() + 1);
-    return mean;
-  };
+  using Result = ExchangeWay::Result;
+  using Infinity = ExchangeWay::Infinity;
   static const std::vector<ExchangeWay> all{
-      {"AllReduce",
-       [](const Group& group) { return std::make_shared<AllReduce>(group); }},
-      {"CastExchange",
-       [](const Group& group) {
-         return std::make_shared<CastExchange>(group, torch::kBFloat16);
-       }},
-      {"CheckFinite",
-       [](const Group& group) { return std::make_shared<CheckFinite>(group); }},
-      {"CodedExchange, narrow",
-       [](const Group& group) { return coded_exchange(group, true); }},
-      {"CodedExchange, quantized",
-       [](const Group& group) { return coded_exchange(group, false); }},
-      {"DesyncGuard",
-       [](const Group& group) {
-         return std::make_shared<DesyncGuard>(group,
-                                              DesyncGuardOptions().every(1));
-       }},
-      {"HookExchange",
-       [](const Group& group) {
-         return std::make_shared<HookExchange>(
-             [group](const GradientBucket& bucket) {
-               std::vector<at::Tensor> tensors{bucket.payload.div_(2)};
-               return group->allreduce(tensors);
-             });
-       }},
-      {"HookExchange with a tensor of its own",
-       [](const Group& group) {
-         return std::make_shared<HookExchange>(
-             [group](const GradientBucket& bucket) {
-               std::vector<at::Tensor> own{bucket.payload / group->getSize()};
-               group->allreduce(own)->wait();
-               return own[0];
-             });
-       }},
-      {"PowerSGD",
-       [](const Group& group) { return std::make_shared<PowerSGD>(group); }},
-      {"SwitchExchange",
-       [](const Group& group) {
-         return std::make_shared<SwitchExchange>(
-             std::make_shared<AllReduce>(group),
-             2,
-             coded_exchange(group, true));
-       }},
-      {"WeightedMean",
-       [weighted](const Group& group) {
-         return weighted(std::make_shared<WeightedMean>(group), group);
-       },
-       5.0 / 3},
-      {"WeightedMean over CastExchange",
-       [weighted](const Group& group) {
-         return weighted(
-             std::make_shared<WeightedMean>(
+      {.name = "AllReduce",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<AllReduce>(group);
+           }},
+      {.name = "AllReduce, sum", .make = sum_over, .result = Result::sum},
+      {.name = "CastExchange",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<CastExchange>(group, torch::kBFloat16);
+           },
+       .is_narrow = true},
+      {.name = "CheckFinite",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<CheckFinite>(group);
+           },
+       .infinity = Infinity::an_error},
+      {.name = "CodedExchange, narrow",
+       .make = [](const Group& group) { return coded_exchange(group, true); },
+       .is_narrow = true,
+       .takes_sparse = false},
+      // Rounds each rank's share and the mean to 1/127 of the largest element
+      // of a block.
+      {.name = "CodedExchange, quantized",
+       .make = [](const Group& group) { return coded_exchange(group, false); },
+       .infinity = Infinity::lost,
+       .takes_sparse = false,
+       .coding_error = 2.0 / 254,
+       .roundings = 1},
+      {.name = "DesyncGuard",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<DesyncGuard>(
+                 group, DesyncGuardOptions().every(1));
+           },
+       .in_programs = false},  // a program changes parameters on one rank
+      {.name = "HookExchange",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<HookExchange>(
+                 [group](const GradientBucket& bucket) {
+                   auto payload = bucket.payload;
+                   payload.div_(group->getSize());
+                   std::vector<at::Tensor> tensors{payload};
+                   return group->allreduce(tensors);
+                 });
+           },
+       .result = Result::mean_of_all},
+      {.name = "HookExchange with a tensor of its own",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<HookExchange>(
+                 [group](const GradientBucket& bucket) {
+                   std::vector<at::Tensor> own{bucket.payload /
+                                               group->getSize()};
+                   group->allreduce(own)->wait();
+                   return own[0];
+                 });
+           },
+       .result = Result::mean_of_all,
+       .in_programs = false},  // HookExchange is in them
+      {.name = "NoExchange",
+       .make = [](const Group&) { return std::make_shared<NoExchange>(); },
+       .result = Result::own,
+       .on_devices = false},
+      // A gradient of rank one is only rounded: two products, and the factor
+      // between them.
+      {.name = "PowerSGD",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<PowerSGD>(
+                 group, PowerSGDOptions().min_compression_rate(1));
+           },
+       .takes_sparse = false,
+       .only_matrices = true,
+       .roundings = 2},
+      {.name = "SwitchExchange",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<SwitchExchange>(
+                 std::make_shared<AllReduce>(group),
+                 kPassesOfFirst,
+                 coded_exchange(group, true));
+           },
+       .in_programs = false},  // the next row is in them
+      {.name = "SwitchExchange to the sum",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<SwitchExchange>(
+                 std::make_shared<AllReduce>(group),
+                 kPassesOfFirst,
+                 sum_over(group));
+           },
+       .result = Result::mean_then_sum,
+       .on_devices = false},
+      {.name = "WeightedMean",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<WeightedMean>(group);
+           },
+       .result = Result::weighted},
+      {.name = "WeightedMean over CastExchange",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<WeightedMean>(
                  std::make_shared<CastExchange>(group, torch::kBFloat16),
-                 group),
-             group);
-       },
-       5.0 / 3},
+                 group);
+           },
+       .result = Result::weighted,
+       .in_programs = false},  // weighted integers need more than 8 bits
   };
   return all;
+}
+
+/// Returns the exchanges for several devices or GPUs' streams, over two ranks.
+/// In these tests rank r contributes r + 1 times a gradient.
+inline std::vector<ExchangeWay> device_ways() {
+  std::vector<ExchangeWay> ways;
+  for (const auto& way : exchange_ways()) {
+    if (way.on_devices) {
+      ways.push_back(way);
+    }
+  }
+  return ways;
+}
+
+/// Makes the exchange of a device test. Weights are 1 and 2.
+inline std::shared_ptr<Exchange> make_for_devices(
+    const ExchangeWay& way, const ExchangeWay::Group& group) {
+  auto exchange = way.make(group);
+  if (auto* mean = dynamic_cast<WeightedMean*>(exchange.get())) {
+    mean->set_weight(group->getRank() + 1);
+  }
+  return exchange;
+}
+
+/// Returns the result of a device test, as a multiple of the gradient.
+inline double device_factor(const ExchangeWay& way) {
+  return way.result == ExchangeWay::Result::sum        ? 3
+         : way.result == ExchangeWay::Result::weighted ? 5.0 / 3
+                                                       : 1.5;
 }
 
 }  // namespace ddp::test

@@ -55,7 +55,7 @@ inline constexpr const char* kJobDir = "DDPRUN_JOB_DIR";
 using EnvReader = std::function<const char*(const char* name)>;
 
 /// Job information of a worker: from RANK and WORLD_SIZE, or from srun, mpirun,
-/// flux or Kubernetes (docs/schedulers.md). Without any of them the worker is
+/// flux or Kubernetes (docs/clusters.md). Without any of them the worker is
 /// the only rank of a world of one. A struct that the program fills itself is
 /// not checked.
 struct WorkerEnv {

@@ -1,39 +1,16 @@
 #include "ddp/checkpoint/pickle/torch_file.h"
 
-#include <string_view>
 #include <utility>
 
 #include <c10/util/hash.h>
-#include <caffe2/serialize/inline_container.h>
 
 #include "ddp/checkpoint/pickle/unpickler.h"
 #include "ddp/checkpoint/pickle/zip_reader.h"
+#include "ddp/checkpoint/pickle/zip_writer.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 namespace {
-
-void write_archive(const Pickled& pickled, AtomicFile& file) {
-  caffe2::serialize::PyTorchStreamWriter archive(
-      [&file](const void* data, size_t size) {
-        file.write(data, size);
-        return size;
-      });
-  archive.writeRecord("data.pkl", pickled.bytes.data(), pickled.bytes.size());
-  archive.writeRecord("byteorder", "little", 6);
-  for (size_t i = 0; i < pickled.storages.size(); ++i) {
-    const auto& bytes = pickled.storages[i];
-    archive.writeRecord("data/" + std::to_string(i),
-                        bytes.numel() > 0 ? bytes.const_data_ptr() : "",
-                        bytes.nbytes());
-  }
-  archive.writeEndOfFile();
-}
-
-std::string_view text(const at::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.const_data_ptr()),
-          static_cast<size_t>(bytes.numel())};
-}
 
 TorchFile read_archive(const std::string& path) {
   const ZipReader zip(path);
@@ -43,7 +20,7 @@ TorchFile read_archive(const std::string& path) {
     content = c10::hash_combine(content, record.crc);
     return std::move(record.bytes);
   };
-  TORCH_CHECK(!zip.has("byteorder") || text(read("byteorder")) == "little",
+  TORCH_CHECK(!zip.has("byteorder") || text_of(read("byteorder")) == "little",
               "it was written on a big-endian machine");
   const auto read_storage =
       [&](const std::string& key, int64_t count, int64_t element_size) {
@@ -56,7 +33,7 @@ TorchFile read_archive(const std::string& path) {
       };
   const auto pickle = read("data.pkl");
   TorchFile file;
-  file.value = unpickle(text(pickle), read_storage);
+  file.value = unpickle(text_of(pickle), read_storage);
   file.content_id = std::to_string(content);
   return file;
 }
@@ -81,7 +58,13 @@ void write_torch_file(const std::string& path,
                       Disk& disk) {
   explain("Cannot save " + path, [&] {
     AtomicFile file(path, disk);
-    write_archive(pickled, file);
+    write_zip(file, [&](const AddRecord& add) {
+      add("data.pkl", pickled.bytes);
+      add("byteorder", "little");
+      for (size_t i = 0; i < pickled.storages.size(); ++i) {
+        add("data/" + std::to_string(i), text_of(pickled.storages[i]));
+      }
+    });
     file.commit();
   });
 }

@@ -17,6 +17,11 @@ namespace ddp::detail {
 /// address that is divisible by 4.
 uint32_t crc32(const void* data, size_t size);
 
+/// Views the memory of a contiguous tensor, such as the bytes of a record.
+inline std::string_view text_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
 /// Reads the zip files that torch.save writes (records stored, not compressed),
 /// and verifies them: truncated or altered data throws c10::Error with only the
 /// reason. The caller adds the file's name.

@@ -24,7 +24,7 @@ enum class CheckpointScope {
 /// LibTorch's optimizers and variables as they are.
 ///
 /// A state is a value that Python's torch.load can read: None, bool, int,
-/// float, str, a dense tensor, and dicts, lists and tuples of these.
+/// float, complex, str, a dense tensor, and dicts, lists and tuples of these.
 ///
 /// Thread contract: the thread that calls `Checkpoint::save` and `load`.
 ///

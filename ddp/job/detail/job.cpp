@@ -191,17 +191,19 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
 }
 
 std::string leave(Job& job) noexcept {
+  const bool fails = is_failing();
+  std::string problem;
   try {
-    const std::string problem = text_of_left_pass(job);
-    if (!is_failing() && problem.empty()) {
+    problem = text_of_left_pass(job);
+    if (!fails && problem.empty()) {
       return leave_with_others(job);
     }
     const auto error = std::current_exception();
     leave_with_error(job, error ? text_of(error) : problem);
-    return problem;
   } catch (...) {
-    return text_of(std::current_exception());
+    problem = text_of(std::current_exception());
   }
+  return fails ? "" : problem;
 }
 
 void end_threads(const Job& job) noexcept {

@@ -123,6 +123,11 @@ void GradHooks::install(Hooked& hooked) const {
   }
   hooked.hook = static_cast<torch::autograd::PostAccumulateGradHook*>(hook);
   hooked.link = hook->link;
+  // On a GPU the node would keep the stream of this call for all passes.
+  if (hooked.device.is_cpu()) {
+    hooked.accumulator =
+        torch::autograd::impl::grad_accumulator(hooked.parameter.tensor);
+  }
 }
 
 void GradHooks::check_unchanged(const Hooked& hooked) const {

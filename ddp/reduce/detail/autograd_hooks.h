@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "ddp/job/named_parameter.h"
 
@@ -62,6 +63,8 @@ class GradHooks {
     c10::Device device;
     std::shared_ptr<Link> link;  ///< shared with the parameter's hook
     const void* hook = nullptr;
+    /// On the CPU autograd's node of the parameter, kept for the next passes.
+    std::shared_ptr<torch::autograd::Node> accumulator;
   };
 
   void check_unchanged(const Hooked& hooked) const;

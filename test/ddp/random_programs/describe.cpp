@@ -20,17 +20,6 @@ const Words kParts{"plain",
                    "ignored"};
 const Words kMemories{"", " checkpointed", " checkpointed twice"};
 const Words kUnused{"refused", "found", "fixed"};
-const Words kCombines{"mean",
-                      "sum",
-                      "checked",
-                      "hook",
-                      "narrow",
-                      "coded",
-                      "quantized",
-                      "low rank",
-                      "switched",
-                      "weights",
-                      "none"};
 const Words kSteppers{"sgd",
                       "momentum",
                       "fused momentum",
@@ -70,6 +59,10 @@ const char* word(const Words& words, Kind kind) {
 std::ostream& operator<<(std::ostream& stream,
                          const std::optional<torch::Dtype>& dtype) {
   return dtype ? stream << *dtype : stream << "as it is";
+}
+
+const char* exchange_of(const Program& program) {
+  return program.way == nullptr ? "default" : program.way->name;
 }
 
 template <class Number>
@@ -161,8 +154,8 @@ bool is_long(const Program& program) {
       program.acts.begin(), program.acts.end(), [](const Act& act) {
         return act.kind == Act::Kind::train && act.model == 0;
       });
-  return trains >=
-         (program.scales || program.combine == Combine::switched ? 5 : 2);
+  const bool changes = program.result() == ExchangeWay::Result::mean_then_sum;
+  return trains >= (program.scales || changes ? 5 : 2);
 }
 
 }  // namespace
@@ -193,10 +186,9 @@ std::set<std::string> changes_of(const Program& program) {
 }
 
 std::set<std::string> kinds_of(const Program& program) {
-  // One rank exchanges nothing, and a low-rank exchange compresses only
-  // matrices.
+  // One rank exchanges nothing.
   const bool is_plain =
-      program.combine == Combine::low_rank && !program.has(Part::Kind::matrix);
+      program.only_matrices() && !program.has(Part::Kind::matrix);
   if (program.size == 1 || !is_long(program) || is_plain) {
     return {std::to_string(program.size) + " ranks"};
   }
@@ -204,7 +196,7 @@ std::set<std::string> kinds_of(const Program& program) {
   auto kinds = changes_of(program);
   kinds.merge(std::set<std::string>{
       std::string("unused ") + word(kUnused, program.unused),
-      std::string("combine ") + word(kCombines, program.combine),
+      std::string("exchange ") + exchange_of(program),
       std::string("stepper ") + word(kSteppers, program.stepper),
       std::string("buffers ") + word(kBuffers, program.buffers),
       std::string(program.scales ? "scaled" : "not scaled"),
@@ -212,8 +204,8 @@ std::set<std::string> kinds_of(const Program& program) {
       std::string(precision.buffer_dtype() ? "cast buffers" : "buffers"),
       std::to_string(program.size) + " ranks",
       std::to_string(program.models) + " models"});
-  if (program.scales && program.combine == Combine::low_rank) {
-    kinds.insert("scaled, low rank");
+  if (program.scales && program.only_matrices()) {
+    kinds.insert("scaled, only matrices");
   }
   for (const auto& part : program.parts) {
     kinds.insert(std::string("part ") + word(kParts, part.kind));
@@ -230,7 +222,7 @@ std::string describe(const Program& program) {
   const auto& precision = program.precision;
   text << "seed " << program.seed << ": " << program.size << " ranks, "
        << program.models << " models, unused " << word(kUnused, program.unused)
-       << ", combine " << word(kCombines, program.combine) << ", stepper "
+       << ", exchange " << exchange_of(program) << ", stepper "
        << word(kSteppers, program.stepper) << ", buffers "
        << word(kBuffers, program.buffers) << (program.scales ? ", scaled" : "")
        << ", sends " << precision.reduce_dtype() << ", buffers "

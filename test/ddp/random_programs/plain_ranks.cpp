@@ -174,7 +174,7 @@ void PlainRanks::evaluate(size_t index) {
   }
 }
 
-/// Makes the optimizer step on the ranks `who`. With Combine::none all ranks
+/// Makes the optimizer step on the ranks `who`. With Result::own all ranks
 /// skip the step if one of them has a gradient that is not finite.
 void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
   std::vector<bool> has_found(program_.size);
@@ -184,8 +184,9 @@ void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
   const bool has_any =
       std::find(has_found.begin(), has_found.end(), true) != has_found.end();
   for (int rank = 0; rank < program_.size; ++rank) {
-    const bool is_left_out =
-        program_.combine == Combine::none ? has_any : has_found[rank];
+    const bool is_left_out = program_.result() == ExchangeWay::Result::own
+                                 ? has_any
+                                 : has_found[rank];
     if (!who[rank]) {
       continue;
     }

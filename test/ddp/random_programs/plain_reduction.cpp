@@ -8,6 +8,7 @@
 namespace ddp::test {
 namespace {
 
+using Result = ExchangeWay::Result;
 using torch::Tensor;
 
 /// Returns the rank's weight in the mean or sum: 1 unless gradients are
@@ -15,8 +16,8 @@ using torch::Tensor;
 double weight_of(const Program& program, const Act& act, int rank) {
   const bool is_weighed =
       act.kind == Act::Kind::train || act.kind == Act::Kind::pair;
-  return program.combine == Combine::weights && is_weighed ? act.weights[rank]
-                                                           : 1;
+  return program.result() == Result::weighted && is_weighed ? act.weights[rank]
+                                                            : 1;
 }
 
 /// Returns the relative rounding error of the coarsest dtype in which gradients
@@ -130,11 +131,11 @@ void PlainReduction::let_go(const Pass& live) {
 }
 
 /// Returns a bound of the error of each element that the exchange adds in a
-/// pass. `QuantizedCode` rounds each rank's share and the mean to 1/127 of the
-/// largest element of a block. `PowerSGD` only rounds floats, because a matrix
-/// has a gradient of rank one; it rounds two products, and the factor between
-/// them.
+/// pass.
 double PlainReduction::coding_error(double divisor) const {
+  if (!program_.is_lossy()) {
+    return 0;
+  }
   double shares = 0;  // the sum over ranks of the largest share bounds the mean
   for (const auto& learner : ranks_) {
     double largest = 0;
@@ -150,15 +151,8 @@ double PlainReduction::coding_error(double divisor) const {
     }
     shares += largest / divisor;
   }
-  const double rounding = rounding_error(program_);
-  switch (program_.combine) {
-    case Combine::quantized:
-      return shares * (2.0 / 254 + rounding);
-    case Combine::low_rank:
-      return shares * 2 * rounding;
-    default:
-      return 0;
-  }
+  return shares * (program_.way->coding_error +
+                   program_.way->roundings * rounding_error(program_));
 }
 
 /// Returns `values` in the parameter's dtype; sparse for an embedding.
@@ -170,14 +164,14 @@ Tensor PlainReduction::gradient_of(size_t index, const Tensor& values) const {
 }
 
 double PlainReduction::divisor(double usual, double weights) const {
-  switch (program_.combine) {
-    case Combine::weights:
+  switch (program_.result()) {
+    case Result::weighted:
       return weights;
-    case Combine::sum:
+    case Result::sum:
       return 1;
-    case Combine::switched:
+    case Result::mean_then_sum:
       return passes_ < kPassesOfFirst ? usual : 1;
-    case Combine::hook:
+    case Result::mean_of_all:
       return program_.size;
     default:
       return usual;
@@ -209,7 +203,7 @@ void PlainReduction::reduce_one(const Act& act,
   }
   for (const auto& learner : ranks_) {
     Tensor& grad = learner->parameters[index].mutable_grad();
-    if (program_.combine != Combine::none) {
+    if (program_.result() != Result::own) {
       grad = gradient_of(index, mean);
     } else if (!grad.defined()) {
       grad = gradient_of(index, torch::zeros_like(mean));

@@ -9,7 +9,6 @@
 
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/join.h"
-#include "test/ddp/random_programs/program_exchange.h"
 #include "test/ddp/random_programs/values.h"
 
 namespace ddp::test {
@@ -21,7 +20,8 @@ GradScalerOptions scaler_options(const Program& program, const Group& group) {
   return GradScalerOptions()
       .init_scale(kFirstScale)
       .growth_interval(kGoodSteps)
-      .process_group(program.combine == Combine::none ? group : nullptr);
+      .process_group(program.result() == ExchangeWay::Result::own ? group
+                                                                  : nullptr);
 }
 
 }  // namespace
@@ -80,7 +80,8 @@ void Player::perform(size_t index) {
 }
 
 std::shared_ptr<Exchange> Player::new_exchange() {
-  return wrapper().exchange = make_exchange(program_, group_);
+  return wrapper().exchange =
+             program_.way == nullptr ? nullptr : program_.way->make(group_);
 }
 
 void Player::wrap(const Act& act) {

@@ -57,9 +57,9 @@ bool Program::has(Part::Kind kind) const {
 
 bool Program::travels_narrow() const {
   const auto wire = precision.reduce_dtype();
-  return combine == Combine::narrow || combine == Combine::coded ||
-         (combine == Combine::mean && wire &&
-          c10::elementSize(*wire) < c10::elementSize(torch::kFloat));
+  return way != nullptr ? way->is_narrow
+                        : wire && c10::elementSize(*wire) <
+                                      c10::elementSize(torch::kFloat);
 }
 
 std::vector<torch::Tensor> inputs_of(const Program& program,

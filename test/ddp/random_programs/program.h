@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "ddp/options.h"
+#include "test/support/exchange_ways.h"
 
 namespace ddp::test {
 
@@ -37,21 +38,6 @@ struct Part {
 /// Treatment of parameters without a gradient: an error,
 /// find_unused_parameters, or static_graph.
 enum class Unused { refused, found, fixed };
-
-/// The exchange of the wrappers.
-enum class Combine {
-  mean,
-  sum,
-  checked,
-  hook,
-  narrow,
-  coded,
-  quantized,
-  low_rank,
-  switched,  ///< the mean in the first passes, then the sum
-  weights,   ///< a weighted mean
-  none
-};
 
 /// The optimizer.
 enum class Stepper {
@@ -121,7 +107,7 @@ struct Act {
   LocalFailure hiccup = LocalFailure::none;  ///< `who` continues after it
   bool is_infinite = false;                  ///< a gradient of `who` has inf
   std::vector<int> counts;                   ///< numbers of passes or inputs
-  std::vector<double> weights;               ///< for Combine::weights
+  std::vector<double> weights;               ///< of Result::weighted
   bool flag = false;          ///< the functions below give it a meaning
   Zero zero = Zero::to_none;  ///< of step
   double clip = 0;            ///< step: largest norm of gradients; 0: no limit
@@ -162,7 +148,7 @@ struct Program {
   int models = 1;  ///< number of equal models, which share the group
   std::vector<Part> parts;
   Unused unused = Unused::refused;
-  Combine combine = Combine::mean;
+  const ExchangeWay* way = nullptr;  ///< of the wrappers; null: their default
   Stepper stepper = Stepper::sgd;
   Buffers buffers = Buffers::broadcast;
   MixedPrecision precision;
@@ -171,18 +157,21 @@ struct Program {
 
   /// Returns whether gradients pass through an exchange. A world of one rank
   /// has an exchange only if the program sets one.
-  bool exchanges() const { return size > 1 || combine != Combine::mean; }
+  bool exchanges() const { return size > 1 || way != nullptr; }
   bool is_sharded() const {
     return stepper == Stepper::sharded_momentum ||
            stepper == Stepper::sharded_adam;
   }
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
+  ExchangeWay::Result result() const {
+    return way == nullptr ? ExchangeWay::Result::mean : way->result;
+  }
   /// Returns whether gradients only approximate the mean. They are still equal
   /// on all ranks.
-  bool is_lossy() const {
-    return combine == Combine::quantized || combine == Combine::low_rank;
-  }
+  bool is_lossy() const { return way != nullptr && way->is_lossy(); }
+  /// Returns whether the exchange changes the gradients of matrices alone.
+  bool only_matrices() const { return way != nullptr && way->only_matrices; }
   /// Returns whether gradients are sent in a narrower dtype than float.
   bool travels_narrow() const;
 };
@@ -191,8 +180,6 @@ struct Program {
 constexpr double kFirstScale = 4;
 /// Number of steps after which the scale doubles.
 constexpr int kGoodSteps = 3;
-/// Number of passes before the exchange of `Combine::switched` changes.
-constexpr int kPassesOfFirst = 2;
 
 Program random_program(uint64_t seed);
 

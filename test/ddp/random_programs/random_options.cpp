@@ -7,20 +7,16 @@ namespace {
 
 constexpr auto kNarrow = torch::kBFloat16;
 
-Combine random_combine(Dice& dice) {
-  return dice.any_of<Combine>({Combine::mean,
-                               Combine::mean,
-                               Combine::mean,
-                               Combine::sum,
-                               Combine::checked,
-                               Combine::hook,
-                               Combine::narrow,
-                               Combine::coded,
-                               Combine::quantized,
-                               Combine::low_rank,
-                               Combine::switched,
-                               Combine::weights,
-                               Combine::none});
+using Result = ExchangeWay::Result;
+
+const ExchangeWay* random_way(Dice& dice) {
+  std::vector<const ExchangeWay*> all{nullptr, nullptr, nullptr};
+  for (const auto& way : exchange_ways()) {
+    if (way.in_programs) {
+      all.push_back(&way);
+    }
+  }
+  return dice.any_of(all);
 }
 
 Stepper random_stepper(const Program& program, Dice& dice) {
@@ -30,7 +26,7 @@ Stepper random_stepper(const Program& program, Dice& dice) {
     all.insert(all.end(), {Stepper::adam, Stepper::fused_adam});
   }
   // Sharded optimizers require gradients that are equal on all ranks.
-  if (program.combine != Combine::none) {
+  if (program.result() != Result::own) {
     all.push_back(Stepper::sharded_momentum);
     if (!program.is_lossy()) {
       all.push_back(Stepper::sharded_adam);
@@ -44,7 +40,7 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
   MixedPrecision precision;
   // Scaled gradients may be too large for half.
   const Dtype small = program.scales ? kNarrow : torch::kHalf;
-  if (program.combine == Combine::mean) {
+  if (program.way == nullptr) {
     precision.reduce_dtype(dice.any_of<Dtype>(
         {std::nullopt, kNarrow, small, torch::kFloat, torch::kDouble}));
   }
@@ -53,8 +49,9 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
   return precision;
 }
 
-bool may_scale(Combine combine) {
-  return combine != Combine::checked && combine != Combine::quantized;
+bool may_scale(const Program& program) {
+  return program.way == nullptr ||
+         program.way->infinity == ExchangeWay::Infinity::kept;
 }
 
 void choose_options(Program& program, Dice& dice) {
@@ -62,9 +59,9 @@ void choose_options(Program& program, Dice& dice) {
   program.models = dice.chance(20) ? 2 : 1;
   program.unused =
       dice.any_of<Unused>({Unused::refused, Unused::found, Unused::fixed});
-  program.combine = random_combine(dice);
+  program.way = random_way(dice);
   program.stepper = random_stepper(program, dice);
-  program.scales = may_scale(program.combine) && dice.chance(30);
+  program.scales = may_scale(program) && dice.chance(30);
   if (dice.chance(30)) {
     program.precision = random_precision(program, dice);
   }
@@ -83,10 +80,10 @@ bool is_refused(const Program& program, Part::Kind kind) {
   switch (kind) {
     case Part::Kind::product:  // gradients are no integers
       return program.size > 2 || program.is_lossy() ||
-             program.travels_narrow() || program.combine == Combine::weights;
+             program.travels_narrow() || program.result() == Result::weighted;
     case Part::Kind::rows:
-      return program.is_adam() || program.is_lossy() ||
-             program.combine == Combine::coded;
+      return program.is_adam() ||
+             (program.way != nullptr && !program.way->takes_sparse);
     case Part::Kind::norm:  // buffers are float
       return program.precision.buffer_dtype().has_value();
     case Part::Kind::ignored:  // differs between ranks
@@ -147,7 +144,7 @@ Program random_options(uint64_t seed, Dice& dice) {
 
 bool may_keep(const Program& program) {
   return program.size != 3 && !program.is_lossy() && !program.scales &&
-         !program.travels_narrow() && program.combine != Combine::weights &&
+         !program.travels_narrow() && program.result() != Result::weighted &&
          std::none_of(program.parts.begin(),
                       program.parts.end(),
                       [](const Part& part) { return part.dtype == kNarrow; });

@@ -136,7 +136,7 @@ class ProgramGenerator {
         std::find_if(parts.begin(), parts.end(), [](const Part& each) {
           return each.kind == Part::Kind::matrix && each.size > 0;
         });
-    return program_.combine == Combine::low_rank && part != parts.end()
+    return program_.only_matrices() && part != parts.end()
                ? part - parts.begin()
                : 0;
   }
@@ -254,8 +254,8 @@ class ProgramGenerator {
     // that has not scaled a loss makes steps only inside a Join.
     const bool steps_all =
         program_.is_sharded() || program_.is_lossy() ||
-        (program_.scales &&
-         (!has_scaled_[model_] || program_.combine == Combine::none));
+        (program_.scales && (!has_scaled_[model_] ||
+                             program_.result() == ExchangeWay::Result::own));
     act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
     act.forwards = may_keep(program_) && !program_.is_sharded() &&
                            !act.by_live() && dice_.chance(50)
@@ -303,7 +303,8 @@ class ProgramGenerator {
   }
 
   void spoil() {
-    if (may_fail() && program_.combine == Combine::checked) {
+    if (may_fail() && program_.way != nullptr &&
+        program_.way->infinity == ExchangeWay::Infinity::an_error) {
       add(Kind::spoil).is_infinite = true;
       has_ended_ = true;
     }

@@ -1,0 +1,446 @@
+#include "ddp/exported/graph.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+
+#include "ddp/amp/autocast.h"
+#include "ddp/exported/archive.h"
+
+namespace ddp::detail {
+namespace {
+
+using Kind = ExportedArgument::Kind;
+using Graphs = std::vector<std::shared_ptr<const ExportedGraph>>;
+
+bool starts_with(const std::string& text, const std::string& start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+bool is_kind(const c10::TypePtr& type, c10::TypeKind kind) {
+  return type && type->kind() == kind;
+}
+
+size_t slot_of(const ExportedGraph& graph, const JsonValue& name) {
+  const auto found = graph.slots.find(name.text());
+  if (found == graph.slots.end()) {
+    name.refuse("the name of an earlier value");
+  }
+  return found->second;
+}
+
+/// Returns the slot of a value that is made here, if it has a name.
+std::optional<size_t> new_slot(ExportedGraph& graph,
+                               const std::optional<JsonValue>& name) {
+  if (!name) {
+    return std::nullopt;
+  }
+  return graph.slots.emplace(name->text(), graph.slots.size()).first->second;
+}
+
+/// A number for a parameter of this type. Python gives a tensor parameter a
+/// wrapped number, which takes no part in type promotion.
+c10::IValue number_for(const c10::TypePtr& type, const at::Scalar& number) {
+  if (is_kind(type, c10::TypeKind::TensorType)) {
+    return at::native::wrapped_scalar_tensor(number);
+  }
+  return is_kind(type, c10::TypeKind::FloatType) ? number.toDouble() : number;
+}
+
+/// Returns the slots of a node's results.
+std::vector<std::optional<size_t>> output_slots(const JsonValue& outputs,
+                                                ExportedGraph& graph) {
+  std::vector<std::optional<size_t>> slots;
+  for (const auto& output : outputs.elements()) {
+    const auto [kind, value] = output.only_member();
+    if (kind == "as_tensors") {
+      for (const auto& tensor : value.elements()) {
+        slots.push_back(new_slot(graph, tensor.at("name")));
+      }
+    } else {
+      slots.push_back(new_slot(graph, read_value(kind, value).name));
+    }
+  }
+  return slots;
+}
+
+/// Marks the last use of each slot, backwards from the results.
+void mark_last_uses(ExportedGraph& graph) {
+  std::set<size_t> used;
+  const std::function<void(std::vector<ExportedArgument>&)> mark =
+      [&](std::vector<ExportedArgument>& arguments) {
+        for (auto one = arguments.rbegin(); one != arguments.rend(); ++one) {
+          one->is_last_use =
+              one->kind == Kind::slot && used.insert(one->at).second;
+          mark(one->parts);
+        }
+      };
+  mark(graph.outputs);
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    for (auto& slot : node->outputs) {
+      slot = slot && used.count(*slot) > 0 ? slot : std::nullopt;
+    }
+    mark(node->arguments);
+  }
+}
+
+/// The effect of eval() on a parameter of an operator: its value there.
+std::optional<c10::IValue> value_in_eval(const c10::Argument& parameter) {
+  const auto& name = parameter.name();
+  if (name == "dropout_p") {
+    return 0.0;
+  }
+  if (is_kind(parameter.type(), c10::TypeKind::BoolType) &&
+      (name == "training" || name == "train" || name == "is_training")) {
+    return false;
+  }
+  return std::nullopt;
+}
+
+void call(const c10::OperatorHandle& handle, Values& stack) {
+  handle.callBoxed(stack);
+  // The file names the elements of a list.
+  if (stack.size() == 1 && stack[0].isTensorList()) {
+    const auto list = stack[0].toTensorVector();
+    stack.assign(list.begin(), list.end());
+  }
+}
+
+/// Takes the first `count` values from the stack.
+Values take_first(Values& stack, size_t count) {
+  const auto end = stack.begin() + static_cast<std::ptrdiff_t>(count);
+  Values first(stack.begin(), end);
+  stack.erase(stack.begin(), end);
+  return first;
+}
+
+void run_with_grad_mode(const Graphs& graphs,
+                        Values& stack,
+                        const RunMode& mode) {
+  const auto enabled = take_first(stack, 1)[0].toBool();
+  const at::AutoGradMode guard(enabled && at::GradMode::is_enabled());
+  stack = graphs[0]->run(std::move(stack), mode);
+}
+
+void run_with_autocast(const Graphs& graphs,
+                       Values& stack,
+                       const RunMode& mode) {
+  // The device type, the dtype, whether it is enabled, and whether copies are.
+  const auto options = take_first(stack, 4);
+  AutocastOptions autocast;
+  autocast.enabled(options[2].toBool());
+  if (!options[1].isNone()) {
+    autocast.dtype(options[1].toScalarType());
+  }
+  if (!options[3].isNone()) {
+    autocast.cache_enabled(options[3].toBool());
+  }
+  const AutocastGuard guard(mode.device.type(), autocast);
+  stack = graphs[0]->run(std::move(stack), mode);
+}
+
+/// Gives operands of the branch of a cond that was not taken a gradient of
+/// zeros, as Python does: the sum of no elements is 0 and depends on them.
+void add_zero_gradients(const Values& operands, Values& results) {
+  if (!at::GradMode::is_enabled()) {
+    return;
+  }
+  for (const auto& operand : operands) {
+    if (!operand.isTensor() || !operand.toTensor().requires_grad()) {
+      continue;
+    }
+    const auto zero = operand.toTensor().flatten().narrow(0, 0, 0).sum();
+    for (auto& result : results) {
+      if (result.isTensor() && result.toTensor().is_floating_point()) {
+        const auto tensor = result.toTensor();
+        result = tensor + zero.to(tensor.scalar_type());
+      }
+    }
+  }
+}
+
+void run_branch(const Graphs& graphs, Values& stack, const RunMode& mode) {
+  const bool is_true = stack[0].isTensor() ? stack[0].toTensor().item<bool>()
+                                           : stack[0].toBool();
+  const auto operands = stack[1].toListRef().vec();
+  stack = graphs[is_true ? 0 : 1]->run(operands, mode);
+  add_zero_gradients(operands, stack);
+}
+
+struct ControlFlow {
+  size_t graphs;
+  size_t least_arguments;  ///< beside the graphs
+  void (*run)(const Graphs&, Values&, const RunMode&);
+};
+
+const ControlFlow* find_control_flow(const std::string& target) {
+  static const std::map<std::string, ControlFlow> all{
+      {"torch.ops.higher_order.wrap_with_set_grad_enabled",
+       {1, 1, run_with_grad_mode}},
+      {"torch.ops.higher_order.wrap_with_autocast", {1, 4, run_with_autocast}},
+      {"torch.ops.higher_order.cond", {2, 2, run_branch}}};
+  const auto found = all.find(target);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+c10::IValue evaluate(const ExportedArgument& argument,
+                     Values& slots,
+                     const RunMode& mode) {
+  switch (argument.kind) {
+    case Kind::slot:
+      return argument.is_last_use ? std::move(slots[argument.at])
+                                  : slots[argument.at];
+    case Kind::module_device:
+      return mode.device;
+    case Kind::by_mode:
+      return mode.training ? evaluate(argument.parts[0], slots, mode)
+                           : argument.value;
+    case Kind::list: {
+      c10::impl::GenericList list(argument.type);
+      list.reserve(argument.parts.size());
+      for (const auto& part : argument.parts) {
+        list.push_back(evaluate(part, slots, mode));
+      }
+      return list;
+    }
+    case Kind::constant:
+      break;
+  }
+  return argument.value;
+}
+
+}  // namespace
+
+Values ExportedGraph::run(Values given, const RunMode& mode) const {
+  TORCH_CHECK(given.size() == inputs.size(),
+              "Expected another number of inputs of a graph");
+  Values values(slots.size());
+  const auto store = [&](const std::vector<std::optional<size_t>>& at,
+                         Values& from) {
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (at[i]) {
+        values[*at[i]] = std::move(from[i]);
+      }
+    }
+  };
+  store(inputs, given);
+  Values stack;
+  for (const auto& node : nodes) {
+    stack.clear();
+    for (const auto& argument : node.arguments) {
+      stack.push_back(evaluate(argument, values, mode));
+    }
+    node.operation(stack, mode);
+    TORCH_CHECK(stack.size() >= node.outputs.size(),
+                "Expected more results of ",
+                node.target);
+    store(node.outputs, stack);
+  }
+  Values results;
+  for (const auto& output : outputs) {
+    results.push_back(evaluate(output, values, mode));
+  }
+  return results;
+}
+
+ExportedValue read_value(const std::string& kind,
+                         const JsonValue& value,
+                         const c10::TypePtr& type) {
+  using Read = c10::IValue (*)(const JsonValue&);
+  static const std::map<std::string, Read> constants{
+      {"as_none", [](const JsonValue&) { return c10::IValue(); }},
+      {"as_int", [](const JsonValue& v) { return c10::IValue(v.integer()); }},
+      {"as_float", [](const JsonValue& v) { return c10::IValue(v.number()); }},
+      {"as_bool", [](const JsonValue& v) { return c10::IValue(v.boolean()); }},
+      {"as_string", [](const JsonValue& v) { return c10::IValue(v.text()); }},
+      {"as_scalar_type", exported_dtype},
+      {"as_memory_format", exported_memory_format},
+      {"as_layout", exported_layout},
+      {"as_device", exported_device}};
+  if (kind == "as_tensor") {
+    return {value.at("name"), std::nullopt};
+  }
+  if (kind == "as_name") {
+    return {value, std::nullopt};
+  }
+  if (kind == "as_optional_tensor" || starts_with(kind, "as_sym_")) {
+    const auto [inner_kind, inner] = value.only_member();
+    return read_value(inner_kind, inner, type);
+  }
+  const auto read = constants.find(kind);
+  if (read == constants.end()) {
+    return {};
+  }
+  const auto constant = read->second(value);
+  return {
+      std::nullopt,
+      constant.isScalar() ? number_for(type, constant.toScalar()) : constant};
+}
+
+std::shared_ptr<ExportedGraph> GraphReader::read(const JsonValue& json) {
+  auto graph = std::make_shared<ExportedGraph>();
+  for (const auto& input : json.at("inputs").elements()) {
+    const auto [kind, value] = input.only_member();
+    graph->inputs.push_back(new_slot(*graph, read_value(kind, value).name));
+  }
+  for (const auto& node : json.at("nodes").elements()) {
+    graph->nodes.push_back(read_node(node, *graph));
+  }
+  for (const auto& output : json.at("outputs").elements()) {
+    graph->outputs.push_back(read_argument(output, *graph));
+  }
+  mark_last_uses(*graph);
+  return graph;
+}
+
+ExportedNode GraphReader::read_node(const JsonValue& json,
+                                    ExportedGraph& graph) {
+  ExportedNode node;
+  node.target = json.at("target").text();
+  if (starts_with(node.target, "torch.ops.higher_order.")) {
+    read_control_flow(json, graph, node);
+  } else if (starts_with(node.target, "torch.ops.")) {
+    read_call(json, graph, node);
+  } else {
+    node.operation = number_operation(node.target);
+    for (const auto& input : json.at("inputs").elements()) {
+      node.arguments.push_back(read_argument(input.at("arg"), graph));
+    }
+  }
+  if (!node.operation) {
+    missing_.insert(node.target);
+  }
+  node.outputs = output_slots(json.at("outputs"), graph);
+  return node;
+}
+
+void GraphReader::read_control_flow(const JsonValue& json,
+                                    const ExportedGraph& graph,
+                                    ExportedNode& node) {
+  const auto* control_flow = find_control_flow(node.target);
+  if (control_flow == nullptr) {
+    return;
+  }
+  Graphs graphs;
+  for (const auto& input : json.at("inputs").elements()) {
+    const auto [kind, value] = input.at("arg").only_member();
+    if (kind == "as_graph") {
+      graphs.push_back(read(value.at("graph")));
+    } else {
+      node.arguments.push_back(read_argument(kind, value, graph, nullptr));
+    }
+  }
+  if (graphs.size() != control_flow->graphs ||
+      node.arguments.size() < control_flow->least_arguments) {
+    json.at("inputs").refuse("the arguments of " + node.target);
+  }
+  node.operation = [run = control_flow->run, graphs = std::move(graphs)](
+                       Values& stack, const RunMode& mode) {
+    run(graphs, stack, mode);
+  };
+}
+
+/// Orders the arguments as the operator's schema does: the file names them.
+void GraphReader::read_call(const JsonValue& json,
+                            const ExportedGraph& graph,
+                            ExportedNode& node) {
+  // torch.ops.NAMESPACE.NAME.OVERLOAD
+  const auto name = node.target.substr(std::string("torch.ops.").size());
+  const auto first = name.find('.');
+  const auto last = name.rfind('.');
+  if (first == last) {
+    json.at("target").refuse("torch.ops.NAMESPACE.NAME.OVERLOAD");
+  }
+  const auto overload = name.substr(last + 1);
+  const auto handle = c10::Dispatcher::singleton().findSchema(
+      {name.substr(0, first) + "::" + name.substr(first + 1, last - first - 1),
+       overload == "default" ? "" : overload});
+  if (!handle) {
+    return;
+  }
+  node.operation = [handle = *handle](Values& stack, const RunMode& /*mode*/) {
+    call(handle, stack);
+  };
+  std::map<std::string, JsonValue> given;
+  for (const auto& input : json.at("inputs").elements()) {
+    given.emplace(input.at("name").text(), input.at("arg"));
+  }
+  for (const auto& parameter : handle->schema().arguments()) {
+    ExportedArgument argument;
+    const auto found = given.find(parameter.name());
+    if (found != given.end()) {
+      argument = read_argument(found->second, graph, parameter.type());
+      given.erase(found);
+    } else if (parameter.default_value()) {
+      argument.value = *parameter.default_value();
+    } else {
+      json.refuse("a call of " + node.target + " with the argument \"" +
+                  parameter.name() + "\"");
+    }
+    if (const auto in_eval = value_in_eval(parameter)) {
+      ExportedArgument by_mode;
+      by_mode.kind = Kind::by_mode;
+      by_mode.value = *in_eval;
+      by_mode.parts.push_back(std::move(argument));
+      argument = std::move(by_mode);
+    }
+    node.arguments.push_back(std::move(argument));
+  }
+  if (!given.empty()) {
+    missing_.insert(node.target + " with the argument \"" +
+                    given.begin()->first + "\"");
+  }
+}
+
+ExportedArgument GraphReader::read_argument(const JsonValue& json,
+                                            const ExportedGraph& graph,
+                                            const c10::TypePtr& type) {
+  const auto [kind, value] = json.only_member();
+  return read_argument(kind, value, graph, type);
+}
+
+ExportedArgument GraphReader::read_argument(const std::string& kind,
+                                            const JsonValue& value,
+                                            const ExportedGraph& graph,
+                                            c10::TypePtr type) {
+  ExportedArgument argument;
+  if (is_kind(type, c10::TypeKind::OptionalType)) {
+    type = type->containedType(0);
+  }
+  if (kind.back() == 's') {  // as_ints is a list of what as_int is
+    const bool has_type = is_kind(type, c10::TypeKind::ListType);
+    argument.kind = Kind::list;
+    argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
+    bool is_constant = true;
+    for (const auto& element : value.elements()) {
+      argument.parts.push_back(
+          read_argument(kind.substr(0, kind.size() - 1),
+                        element,
+                        graph,
+                        has_type ? argument.type : nullptr));
+      is_constant &= argument.parts.back().kind == Kind::constant;
+    }
+    if (is_constant) {
+      Values no_slots;
+      const auto list = evaluate(argument, no_slots, {});
+      argument = {};
+      argument.value = list;
+    }
+    return argument;
+  }
+  const auto [name, constant] = read_value(kind, value, type);
+  if (name) {
+    argument.kind = Kind::slot;
+    argument.at = slot_of(graph, *name);
+  } else if (constant) {
+    argument.value = *constant;
+    if (device_ && *constant == c10::IValue(*device_)) {
+      argument.kind = Kind::module_device;
+    }
+  } else {
+    missing_.insert("an argument of kind " + kind);
+  }
+  return argument;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "ddp/exported/json_value.h"
+
+namespace ddp::detail {
+
+using Values = std::vector<c10::IValue>;
+
+/// The mode and the device of a run.
+struct RunMode {
+  /// Whether dropout and batch normalisation run as they were exported.
+  bool training = true;
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+/// What a node does: takes its arguments from the stack, and leaves its
+/// results there.
+using Operation = std::function<void(Values& stack, const RunMode& mode)>;
+
+/// Returns the operation on numbers of this name ("_operator.add"), or null.
+Operation number_operation(const std::string& name);
+
+/// An argument of a node. A slot holds a value while a graph runs.
+struct ExportedArgument {
+  enum class Kind {
+    constant,       ///< `value`
+    slot,           ///< the value of the slot `at`
+    list,           ///< of `parts`, with elements of type `type`
+    module_device,  ///< the device of the module's parameters
+    by_mode         ///< `parts[0]` in training, otherwise `value`
+  };
+  Kind kind = Kind::constant;
+  c10::IValue value;
+  size_t at = 0;
+  bool is_last_use = false;  ///< of the slot, which is empty then
+  std::vector<ExportedArgument> parts;
+  c10::TypePtr type;
+};
+
+/// One call in a graph.
+struct ExportedNode {
+  std::string target;  ///< "torch.ops.aten.add.Tensor"
+  Operation operation;
+  std::vector<ExportedArgument> arguments;
+  std::vector<std::optional<size_t>> outputs;  ///< slots
+};
+
+/// A program without its parameters.
+struct ExportedGraph {
+  std::vector<std::optional<size_t>> inputs;  ///< slots
+  std::vector<ExportedNode> nodes;
+  std::vector<ExportedArgument> outputs;
+  std::map<std::string, size_t> slots;  ///< by the names of values
+
+  Values run(Values given, const RunMode& mode) const;
+};
+
+/// What an argument, an input or a result stands for; neither: another kind.
+struct ExportedValue {
+  std::optional<JsonValue> name;        ///< of a value of the graph
+  std::optional<c10::IValue> constant;  ///< as a parameter of a type takes it
+};
+
+ExportedValue read_value(const std::string& kind,
+                         const JsonValue& value,
+                         const c10::TypePtr& type = nullptr);
+
+/// Makes graphs from JSON, and lists the operators that this LibTorch lacks.
+class GraphReader {
+ public:
+  /// @param device  of the parameters when the program was exported, if it has
+  ///   parameters.
+  explicit GraphReader(std::optional<c10::Device> device) : device_(device) {}
+
+  std::shared_ptr<ExportedGraph> read(const JsonValue& json);
+
+  /// Names of operators and kinds of arguments that are not supported.
+  const std::set<std::string>& missing() const { return missing_; }
+
+ private:
+  ExportedNode read_node(const JsonValue& json, ExportedGraph& graph);
+  void read_call(const JsonValue& json,
+                 const ExportedGraph& graph,
+                 ExportedNode& node);
+  void read_control_flow(const JsonValue& json,
+                         const ExportedGraph& graph,
+                         ExportedNode& node);
+  ExportedArgument read_argument(const JsonValue& json,
+                                 const ExportedGraph& graph,
+                                 const c10::TypePtr& type = nullptr);
+  ExportedArgument read_argument(const std::string& kind,
+                                 const JsonValue& value,
+                                 const ExportedGraph& graph,
+                                 c10::TypePtr type);
+
+  std::optional<c10::Device> device_;
+  std::set<std::string> missing_;
+};
+
+}  // namespace ddp::detail

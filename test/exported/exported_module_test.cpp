@@ -1,0 +1,207 @@
+// What trains a torch::nn::Module trains an ExportedModule: the file of
+// export_net.py, which DDP_EXPORTED_NET names.
+#include "ddp/exported_module.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "ddp/amp/autocast.h"
+#include "ddp/amp/grad_scaler.h"
+#include "ddp/checkpoint.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/nn/checkpoint_activations.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/process_group.h"
+#include "test/support/catch.h"
+#include "test/support/rank_processes.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace exported_module_test {
+
+using torch::Tensor;
+using Tensors = std::vector<Tensor>;
+
+std::string net_file() {
+  const char* path = std::getenv("DDP_EXPORTED_NET");
+  TORCH_CHECK(path != nullptr,
+              "Expected a file of export_net.py in DDP_EXPORTED_NET");
+  return path;
+}
+
+Tensor batch(int seed = 1) {
+  torch::manual_seed(seed);
+  return torch::randn({8, 6});
+}
+
+bool are_equal(const Tensors& left, const Tensors& right) {
+  bool are = left.size() == right.size();
+  for (size_t i = 0; are && i < left.size(); ++i) {
+    are = left[i].equal(right[i]);
+  }
+  return are;
+}
+
+Tensors gradients_of(const torch::nn::Module& module) {
+  Tensors gradients;
+  for (const auto& parameter : module.parameters()) {
+    gradients.push_back(parameter.grad().clone());
+  }
+  return gradients;
+}
+
+// The cases that fork come first: a process with threads cannot.
+TEST_CASE("the sharded optimizer steps a program as the plain one does",
+          "[ranks]") {
+  const auto train = [](bool is_sharded) {
+    ExportedModule net(net_file());
+    DistributedDataParallel model(net);
+    const auto make = [](auto groups) {
+      return std::make_unique<torch::optim::AdamW>(
+          groups, torch::optim::AdamWOptions(0.01));
+    };
+    std::unique_ptr<torch::optim::Optimizer> optimizer;
+    if (is_sharded) {
+      optimizer =
+          std::make_unique<ZeroRedundancyOptimizer>(model->parameters(), make);
+    } else {
+      optimizer = make(
+          std::vector<torch::optim::OptimizerParamGroup>{model->parameters()});
+    }
+    for (int step = 0; step < 3; ++step) {
+      const auto x = batch(10 * step + rank());
+      optimizer->zero_grad();
+      model->forward(x).toTensor().square().sum().backward();
+      optimizer->step();
+    }
+    return net->parameters();
+  };
+  const auto ends = test::run_rank_processes(2, [&](int /*rank*/) {
+    torch::set_num_threads(1);
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    TORCH_CHECK(are_equal(train(true), train(false)), "the parameters differ");
+    destroy_process_group();
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+    CHECK(end.exit_code == 0);
+  }
+}
+
+TEST_CASE("a save that is killed leaves the old file", "[ranks]") {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "net.pt2";
+  const auto read = [&path] {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  ExportedModule(net_file())->save(path);
+  const auto old = read();
+  REQUIRE(old.size() > 2000);
+  const auto ends = test::run_rank_processes(1, [&](int /*rank*/) {
+    ExportedModule net(path);
+    net->parameters()[0].detach().fill_(7);
+    // The kernel kills a process that writes more.
+    const rlimit least{2000, 2000};
+    ::setrlimit(RLIMIT_FSIZE, &least);
+    std::signal(SIGXFSZ, SIG_DFL);
+    net->save(path);
+  });
+  CHECK(ends[0].signal == SIGXFSZ);
+  CHECK(read() == old);
+}
+
+TEST_CASE("recomputed activations get the same draws of dropout") {
+  ExportedModule net(net_file());
+  const auto step = [&](bool recompute) {
+    net->zero_grad();
+    const auto x = batch();
+    const auto part = [&net](const Tensor& y) {
+      return net->forward(y).toTensor();
+    };
+    (recompute ? checkpoint_activations(part, x) : part(x))
+        .square()
+        .sum()
+        .backward();
+    return gradients_of(*net);
+  };
+  const auto plain = step(false);
+  CHECK(are_equal(step(true), plain));
+  CHECK_FALSE(plain[0].equal(torch::zeros_like(plain[0])));
+}
+
+TEST_CASE("autocast computes a program in the narrow type") {
+  ExportedModule net(net_file());
+  net->eval();
+  torch::nn::Sequential plain(torch::nn::Linear(6, 16),
+                              torch::nn::Tanh(),
+                              torch::nn::Dropout(0.5),
+                              torch::nn::Linear(16, 4));
+  plain->eval();
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < 4; ++i) {
+      plain->parameters()[i].copy_(net->parameters()[i]);
+    }
+  }
+  const AutocastGuard autocast(torch::kCPU);
+  const auto out = net->forward(batch()).toTensor();
+  CHECK(out.scalar_type() == torch::kBFloat16);
+  CHECK(out.equal(plain->forward(batch())));
+  out.square().sum().backward();
+  CHECK(net->parameters()[0].grad().scalar_type() == torch::kFloat);
+}
+
+TEST_CASE("a scaler skips the step of a program whose gradients overflow") {
+  ExportedModule net(net_file());
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  GradScaler scaler;
+  const auto step = [&](const Tensor& loss) {
+    optimizer.zero_grad();
+    scaler.scale(loss).backward();
+    const bool is_done = scaler.step(optimizer);
+    scaler.update();
+    return is_done;
+  };
+  const auto before = net->parameters()[0].clone();
+  CHECK_FALSE(step(net->forward(batch()).toTensor().sum() * 1e38));
+  CHECK(net->parameters()[0].equal(before));
+  CHECK(step(net->forward(batch()).toTensor().sum()));
+  CHECK_FALSE(net->parameters()[0].equal(before));
+}
+
+/// Two steps, of which the second is from a checkpoint in another module.
+TEST_CASE("a checkpoint continues a program's training") {
+  const test::TemporaryFolder folder;
+  const auto train = [&](ExportedModule net, bool resume, int64_t until) {
+    torch::optim::Adam optimizer(net->parameters(), 0.1);
+    Checkpoint checkpoint(net);
+    checkpoint.add("optimizer", optimizer);
+    if (resume) {
+      checkpoint.load(folder / "last.pt");
+    }
+    for (auto step = checkpoint.epoch(); step < until; ++step) {
+      const auto x = batch(static_cast<int>(step));
+      optimizer.zero_grad();
+      net->forward(x).toTensor().square().sum().backward();
+      optimizer.step();
+    }
+    checkpoint.epoch(until).save(folder / "last.pt");
+    return net->parameters();
+  };
+  const auto whole = train(ExportedModule(net_file()), false, 2);
+  train(ExportedModule(net_file()), false, 1);
+  CHECK(are_equal(train(ExportedModule(net_file()), true, 2), whole));
+}
+
+}  // namespace exported_module_test
+}  // namespace ddp
