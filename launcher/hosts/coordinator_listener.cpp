@@ -83,6 +83,24 @@ std::vector<Fd> listen_as_coordinator(
                         coordinator.port_option);
 }
 
+namespace {
+
+std::string places_text(const std::vector<Fd>& listeners) {
+  std::string text;
+  for (const Fd& listener : listeners) {
+    const SocketAddress address = own_end(listener);
+    const std::string host = numeric_host(address);
+    const bool is_any = host == "0.0.0.0" || host == "::";
+    text += (text.empty() ? "" : ", ") +
+            (is_any ? "port " + std::to_string(port_of(address)) +
+                          " of all addresses of this host"
+                    : text_of({host, port_of(address)}));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string advice_for(const CoordinatedConfig& config,
                        const CoordinatorEndpoint& coordinator,
                        const std::vector<SocketAddress>& addresses,
@@ -91,22 +109,22 @@ std::string advice_for(const CoordinatedConfig& config,
       std::all_of(listeners.begin(), listeners.end(), [](const Fd& listener) {
         return is_loopback(own_end(listener));
       });
-  std::string text;
+  std::string text = "; listens at " + places_text(listeners);
   if (are_on_loopback) {
-    text = "; no other machine reaches " + coordinator.host_option + " " +
-           text_of(coordinator.endpoint) +
-           ", a loopback address: give all hosts this machine's name or "
-           "address instead";
+    text += "; no other machine reaches " + coordinator.host_option + " " +
+            text_of(coordinator.endpoint) +
+            ", a loopback address: give all hosts this machine's name or "
+            "address instead";
   } else if (config.terms.ranks_are_fixed &&
              std::none_of(addresses.begin(), addresses.end(), is_own)) {
-    text = "; " + coordinator.endpoint.host +
-           " is no address of this machine: if it is another host's, give "
-           "--node-rank here";
+    text += "; " + coordinator.endpoint.host +
+            " is no address of this machine: if it is another host's, give "
+            "--node-rank here";
   }
-  return config.scheduler.empty()
-             ? text
-             : text + "; the number of hosts is from " + config.scheduler +
-                   ": --nnodes=1 starts this one alone";
+  return text + "; the number of hosts is from " +
+         (config.scheduler.empty()
+              ? "--nnodes or PET_NNODES"
+              : config.scheduler + ": --nnodes=1 starts this one alone");
 }
 
 size_t max_connections(const JobTerms& terms) {

@@ -21,10 +21,10 @@ std::vector<Fd> listen_as_coordinator(
     const CoordinatorEndpoint& coordinator,
     const std::vector<SocketAddress>& addresses);
 
-/// What may keep other hosts from coming to these listeners, with advice:
-/// "; no other machine reaches ..." for loopback addresses, the hint at
-/// --node-rank if every host may take itself for rank 0's, and at --nnodes=1 if
-/// a scheduler gives the number of hosts. Else empty.
+/// For a host that waits for others: the addresses of the listeners, what may
+/// keep the others from coming, with advice, and what has set the number of
+/// hosts. Loopback addresses get "; no other machine reaches ...", and a host
+/// that may wrongly take itself for rank 0's the hint at --node-rank.
 ///
 /// @param addresses of the endpoint
 std::string advice_for(const CoordinatedConfig& config,
