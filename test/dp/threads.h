@@ -51,7 +51,7 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-/// Returns whether all threads with such a name end in time.
+/// Returns whether all threads with this prefix end in time.
 inline bool no_threads(const std::string& prefix) {
   return eventually([&] { return count_threads(prefix) == 0; });
 }

@@ -16,7 +16,7 @@
 namespace {
 
 /// Numbers of tests with and without checks. A test that needs more GPUs than
-/// there are has none. A program of mostly such tests reports that it is
+/// there are has none. A program of mostly skipped tests reports that it is
 /// skipped.
 int tests_with_checks = 0;
 int tests_without_checks = 0;

@@ -41,7 +41,7 @@ std::uint64_t version() {
 }  // namespace torch::cuda::nccl
 
 // Tests with one rank over NCCL. A collective of one rank is a copy on the
-// device, but work, streams and events are those of NCCL.
+// device, but work, streams and events are NCCL's.
 namespace ddp {
 namespace nccl_test {
 

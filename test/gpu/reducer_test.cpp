@@ -287,7 +287,7 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
       b.mutable_grad() = Tensor();
       Tensor of_a;
       Tensor of_b;
-      // Autograd begins with what was computed last.
+      // Autograd begins with the last result.
       for (const bool is_a : {!is_a_first, is_a_first}) {
         const c10::StreamGuard guard(is_a ? first : second);
         auto& sum = is_a ? of_a : of_b;

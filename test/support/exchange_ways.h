@@ -25,7 +25,7 @@ namespace ddp::test {
 struct ExchangeWay {
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
-  /// What a rank gets for the gradients of all ranks.
+  /// The result on a rank for the gradients of all ranks.
   enum class Result {
     mean,         ///< in a `Join` of the ranks that the program chooses
     mean_of_all,  ///< always divided by the number of all ranks
@@ -34,7 +34,7 @@ struct ExchangeWay {
     weighted,       ///< the weighted mean of a `WeightedMean`
     own             ///< the rank's own gradient
   };
-  /// What becomes of inf in a gradient. A `GradScaler` needs `kept`.
+  /// The fate of inf in a gradient. A `GradScaler` needs `kept`.
   enum class Infinity { kept, lost, an_error };
 
   const char* name;

@@ -17,7 +17,7 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body);
 
-/// Same as above, but the groups are those of a job: wrappers sum gradients in
+/// Same as above, but with groups of a job: wrappers sum gradients in
 /// shared memory.
 std::vector<std::string> try_host_ranks(
     int size, const std::function<void(const Group& group)>& body);

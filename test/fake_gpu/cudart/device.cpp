@@ -19,7 +19,7 @@ bool exists(int device) {
   return device >= 0 && device < settings().devices;
 }
 
-/// Properties similar to those of an H100: LibTorch selects launch parameters
+/// Properties like an H100's: LibTorch selects launch parameters
 /// and algorithms by them.
 cudaDeviceProp properties_of(int device) {
   cudaDeviceProp p{};

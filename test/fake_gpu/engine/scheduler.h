@@ -23,7 +23,7 @@ struct Choice {
   bool overdue = false;
 };
 
-/// Returns the stream whose first operation is to run now, or null. Changes
+/// Returns the stream with the first operation to run now, or null. Changes
 /// only the random numbers and, in priority mode, a priority.
 ///
 /// A missing wait has an effect if an operation runs before another one that it

@@ -13,7 +13,7 @@ namespace {
 /// Reads the operand types of unrolled_elementwise_kernel<functor, array,
 /// elements, input offsets, output offsets, loader, storer>. Loader and storer
 /// may cast, and then begin with the types in memory. Returns false if the
-/// offsets are not those of contiguous tensors.
+/// offsets are not the offsets of contiguous tensors.
 bool read_types(const std::vector<std::string>& list,
                 void** arguments,
                 std::vector<Operand>* operands) {

@@ -106,7 +106,7 @@ class Trainer {
     torch::autograd::backward(std::exchange(outputs_, {}), ones);
   }
 
-  /// Returns true if the gradients are those of this step; every step has
+  /// Returns true if the gradients belong to this step; every step has
   /// different gradients. Waits for the gradients.
   bool has_right_gradients() const {
     std::vector<Tensor> got;
