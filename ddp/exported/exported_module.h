@@ -76,7 +76,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
 
   /// Reads a file of torch.export.save.
-  /// @throws c10::Error that lists all operators and features that are missing.
+  /// @throws c10::Error as the class says.
   explicit ExportedModuleImpl(
       const std::string& path,
       const ExportedModuleOptions& options = ExportedModuleOptions());
