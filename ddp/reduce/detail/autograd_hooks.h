@@ -64,7 +64,7 @@ class GradHooks {
     std::shared_ptr<Link> link;  ///< shared with the parameter's hook
     const void* hook = nullptr;
     /// On the CPU autograd's node of the parameter, kept for the next passes.
-    std::shared_ptr<torch::autograd::Node> accumulator;
+    std::shared_ptr<torch::autograd::Node> accumulator{};
   };
 
   void check_unchanged(const Hooked& hooked) const;
