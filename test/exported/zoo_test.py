@@ -106,6 +106,8 @@ def run_rank(rank, ranks, folder, files):
         torch.save((losses, {key: value.detach() for key, value in tensors}),
                    os.path.join(folder, f"{name}.pt2.python{rank}"))
     if ranks > 1:
+        # A rank that ends before it has read all messages resets connections.
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
