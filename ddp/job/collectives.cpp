@@ -169,8 +169,10 @@ Tensors gather_rows(const at::Tensor& mine,
   }
   const auto target = target_of(*ranks, mine);
   const auto device = detail::device_for(*ranks, target);
-  const auto outlines = outlines_of(
-      detail::all_gather_text(*ranks, device, header_of(mine), what), what);
+  const auto outlines =
+      outlines_of(detail::all_gather_text(
+                      *ranks, device, header_of(mine), "the tensors' shapes"),
+                  what);
   const bool receives = !to || *to == ranks->getRank();
   Tensors result(receives ? outlines.size() : 0);
   if (!outlines.front().defined()) {
@@ -274,7 +276,8 @@ at::Tensor broadcast(const at::Tensor& tensor, int from, const Group& group) {
   const auto device = ranks ? detail::device_for(*ranks, target) : target;
   auto header = sends ? header_of(tensor) : "";
   if (ranks) {
-    header = detail::broadcast_text(*ranks, device, header, "broadcast", from);
+    header = detail::broadcast_text(
+        *ranks, device, header, "the tensor's shape", from);
   }
   const auto what = c10::str("broadcast of rank ", from, "'s tensor");
   const auto outline = outline_of(header);
@@ -318,7 +321,7 @@ std::vector<std::string> all_gather_text(const std::string& mine,
     return {mine};
   }
   return detail::all_gather_text(
-      *ranks, detail::device_for(*ranks, c10::kCPU), mine, "all_gather_text");
+      *ranks, detail::device_for(*ranks, c10::kCPU), mine, "texts");
 }
 
 at::Generator seed_everything(uint64_t seed) {
