@@ -58,6 +58,11 @@ struct ExchangeWay {
 /// Number of passes before a result `mean_then_sum` changes.
 constexpr int kPassesOfFirst = 2;
 
+template <class Way>
+std::shared_ptr<Exchange> over(const ExchangeWay::Group& group) {
+  return std::make_shared<Way>(group);
+}
+
 inline std::shared_ptr<AllReduce> sum_over(const ExchangeWay::Group& group) {
   return std::make_shared<AllReduce>(group, AllReduceOptions().mean(false));
 }
@@ -78,11 +83,7 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
   using Result = ExchangeWay::Result;
   using Infinity = ExchangeWay::Infinity;
   static const std::vector<ExchangeWay> all{
-      {.name = "AllReduce",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<AllReduce>(group);
-           }},
+      {.name = "AllReduce", .make = over<AllReduce>},
       {.name = "AllReduce, sum", .make = sum_over, .result = Result::sum},
       {.name = "CastExchange",
        .make =
@@ -91,10 +92,7 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
            },
        .is_narrow = true},
       {.name = "CheckFinite",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<CheckFinite>(group);
-           },
+       .make = over<CheckFinite>,
        .infinity = Infinity::an_error},
       {.name = "CodedExchange, narrow",
        .make = [](const Group& group) { return coded_exchange(group, true); },
@@ -175,10 +173,7 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .result = Result::mean_then_sum,
        .on_devices = false},
       {.name = "WeightedMean",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<WeightedMean>(group);
-           },
+       .make = over<WeightedMean>,
        .result = Result::weighted},
       {.name = "WeightedMean over CastExchange",
        .make =
