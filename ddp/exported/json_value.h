@@ -12,8 +12,8 @@
 namespace ddp::detail {
 
 /// A value of a JSON text that may be damaged. Each getter throws c10::Error if
-/// the value is of another kind; the error names the place in the text, what
-/// was expected and what is there. Cheap to copy.
+/// the value is of another kind. The error names the place in the text, the
+/// expected kind and the value there. Cheap to copy.
 class JsonValue {
  public:
   /// Parses a text.

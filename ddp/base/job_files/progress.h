@@ -18,8 +18,8 @@ namespace ddp {
 /// `dp::ParameterClient` has begun, five times the limit is allowed, and after
 /// `destroy_process_group()` there is no limit. A rank that waits for other
 /// ranks does not count as hung, unless all ranks of its host are overdue and
-/// wait: then the ranks count as hung that have never reported, or if there are
-/// none, those with the fewest collectives.
+/// wait. Then the ranks without a report count as hung; if each rank has
+/// reported, the ranks with the fewest collectives.
 ///
 /// Takes a few nanoseconds: it writes to memory shared with ddprun. Does
 /// nothing without `ddprun --hang-timeout`. Thread-safe.
