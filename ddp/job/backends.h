@@ -94,7 +94,7 @@ void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
 ///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 
-/// Creates an NCCL backend whose ranks learn by `exchange` where their store
+/// Creates an NCCL backend. The ranks learn by `exchange` where their store
 /// is. Collective.
 /// @throws c10::Error as `make_nccl_backend` and `open_store_by`.
 c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
