@@ -72,7 +72,8 @@ void SyncBatchNormImpl::set_process_group(Group group) {
 }
 
 void SyncBatchNormImpl::follow_process_group(const Group& group) {
-  if (!is_given_ && group_ != group) {
+  is_given_ = false;
+  if (group_ != group) {
     group_ = group;
     has_agreed_ = false;
   }

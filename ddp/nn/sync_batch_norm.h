@@ -48,11 +48,14 @@ class SyncBatchNormImpl
   /// example after ranks have left; null for all ranks, `ddp::process_group()`.
   /// Call it between two steps, on all ranks of the group.
   void set_process_group(Group group);
-  /// Sets the wrapper's group, unless the program has given this layer a group.
-  /// Called by `DistributedDataParallel`.
+  /// Sets the group of a layer that belongs to a wrapper. Called by
+  /// `DistributedDataParallel`.
   void follow_process_group(const Group& group);
-  /// Returns true if the program has given this layer a group.
-  bool has_own_group() const { return is_given_; }
+  /// Returns true if the layer belongs to a wrapper over `ranks`: the program
+  /// has given it no group, or this one.
+  bool follows(const Group& ranks) const {
+    return !is_given_ || group_ == ranks;
+  }
 
   /// Prints the name of the class and the options.
   void pretty_print(std::ostream& stream) const override;
@@ -95,13 +98,13 @@ class SyncBatchNormImpl
 ///
 /// float16 and bfloat16 inputs have statistics in float.
 ///
-/// A `DistributedDataParallel` gives layers that have no group of their own a
-/// second group of its ranks, also in `update_process_group`, because the
-/// exchange of a bucket of gradients may start before a layer's exchange on one
-/// rank and after it on another. The second group has connections of its own
-/// and is closed when the job is left. It needs a group of the job: if the
-/// wrapper is given a backend that ddp has not made, the layers use that
-/// backend, too. Then a rank that leaves out a parameter, by
+/// A `DistributedDataParallel` gives layers without a group, or with the
+/// wrapper's own, a second group of its ranks, also in `update_process_group`,
+/// because the exchange of a bucket of gradients may start before a layer's
+/// exchange on one rank and after it on another. The second group has
+/// connections of its own and is closed when the job is left. It needs a group
+/// of the job: if the wrapper is given a backend that ddp has not made, the
+/// layers use that backend, too. Then a rank that leaves out a parameter, by
 /// find_unused_parameters or by mistake, may add values of the two exchanges to
 /// each other without an error: give the layers a second backend of the same
 /// ranks.

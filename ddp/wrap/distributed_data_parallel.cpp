@@ -40,12 +40,14 @@ c10::intrusive_ptr<c10d::Backend> group_alone(
   return group;
 }
 
-/// Returns the SyncBatchNorm layers without a group of their own.
-std::vector<SyncBatchNormImpl*> norms_of(const torch::nn::Module& module) {
+/// Returns the SyncBatchNorm layers that belong to the wrapper of `module`.
+std::vector<SyncBatchNormImpl*> norms_of(
+    const torch::nn::Module& module,
+    const c10::intrusive_ptr<c10d::Backend>& group) {
   std::vector<SyncBatchNormImpl*> norms;
   for (const auto& layer : module.modules()) {
     auto* norm = layer->as<SyncBatchNormImpl>();
-    if (norm != nullptr && !norm->has_own_group()) {
+    if (norm != nullptr && norm->follows(group)) {
       norms.push_back(norm);
     }
   }
@@ -184,11 +186,11 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
     detail::verify_and_broadcast(*group_,
                                  device_,
                                  found,
-                                 compared_options(options_.exchange()),
+                                 compared_options(group_, options_.exchange()),
                                  options_.init_sync(),
                                  max_norm_problem(module, ignored_));
   }
-  share_group(group_of_norms(options_.process_group()));
+  share_group(group_, group_of_norms(options_.process_group()));
   if (group_) {
     if (!exchange_) {
       exchange_ = default_exchange(group_);
@@ -225,6 +227,7 @@ void DistributedDataParallelBase::make_reducer(
 }
 
 std::vector<std::string> DistributedDataParallelBase::compared_options(
+    const c10::intrusive_ptr<c10d::Backend>& ranks,
     const std::shared_ptr<Exchange>& exchange) const {
   std::vector<std::string> lines;
   const auto add = [&lines](const char* name, const std::string& value) {
@@ -242,7 +245,7 @@ std::vector<std::string> DistributedDataParallelBase::compared_options(
   add("reduce_dtype of mixed_precision", text_of(precision.reduce_dtype()));
   add("buffer_dtype of mixed_precision", text_of(precision.buffer_dtype()));
   add("the number of SyncBatchNorm layers without a group of their own",
-      std::to_string(norms_of(*inner_).size()));
+      std::to_string(norms_of(*inner_, ranks).size()));
   const auto* own = exchange.get();
   add("exchange",
       own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
@@ -261,7 +264,7 @@ void DistributedDataParallelBase::update_process_group(
     detail::verify_and_broadcast(*next,
                                  device_,
                                  detail::list_tensors(*inner_, ignored_),
-                                 compared_options(exchange),
+                                 compared_options(next, exchange),
                                  options_.init_sync(),
                                  refusal);
   }
@@ -282,7 +285,7 @@ void DistributedDataParallelBase::update_process_group(
     reducer_.reset();
   }
   group_ = next;
-  share_group(norms);
+  share_group(next, norms);
   exchange_ = std::move(exchange);
 }
 
@@ -295,21 +298,23 @@ void DistributedDataParallelBase::clone_(
               "it");
 }
 
-/// Returns the group for SyncBatchNorm layers without one: a second group of
+/// Returns the group for the wrapper's SyncBatchNorm layers: a second group of
 /// the same ranks, because nothing orders their collectives with those of the
 /// gradients.
 c10::intrusive_ptr<c10d::Backend> DistributedDataParallelBase::group_of_norms(
     const c10::intrusive_ptr<c10d::Backend>& group) const {
-  const auto ranks = norms_of(*inner_).empty() ? nullptr : detail::peers(group);
-  const auto sibling =
-      ranks ? detail::sibling_group(*ranks, "sync_batch_norm") : nullptr;
+  const auto ranks = detail::peers(group);
+  const auto sibling = ranks && !norms_of(*inner_, ranks).empty()
+                           ? detail::sibling_group(*ranks, "sync_batch_norm")
+                           : nullptr;
   return sibling ? sibling : group;
 }
 
 void DistributedDataParallelBase::share_group(
-    const c10::intrusive_ptr<c10d::Backend>& group) {
-  for (auto* norm : norms_of(*inner_)) {
-    norm->follow_process_group(group);
+    const c10::intrusive_ptr<c10d::Backend>& ranks,
+    const c10::intrusive_ptr<c10d::Backend>& group_of_norms) {
+  for (auto* norm : norms_of(*inner_, ranks)) {
+    norm->follow_process_group(group_of_norms);
   }
 }
 

@@ -141,8 +141,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
                     const std::shared_ptr<Exchange>& exchange);
   c10::intrusive_ptr<c10d::Backend> group_of_norms(
       const c10::intrusive_ptr<c10d::Backend>& group) const;
-  void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
+  void share_group(const c10::intrusive_ptr<c10d::Backend>& ranks,
+                   const c10::intrusive_ptr<c10d::Backend>& group_of_norms);
   std::vector<std::string> compared_options(
+      const c10::intrusive_ptr<c10d::Backend>& ranks,
       const std::shared_ptr<Exchange>& exchange) const;
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;

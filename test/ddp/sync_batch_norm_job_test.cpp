@@ -139,10 +139,14 @@ void expect_mean_gradients(Model& model, NetImpl& net, const Group& group) {
 
 TEST_CASE("a rank may leave out a head behind a SyncBatchNorm",
           "[syncbn][job]") {
-  const auto ends = test::run_rank_processes(3, [](int rank) {
+  const bool is_group_given = GENERATE(false, true);
+  const auto ends = test::run_rank_processes(3, [is_group_given](int rank) {
     init_process_group(plain_gloo());
     // A bucket of the head alone has as many elements as a message.
     Net net(2);
+    if (is_group_given) {
+      net->norm->set_process_group(process_group());
+    }
     Model model(net,
                 options_over(process_group()).find_unused_parameters(true));
     expect_mean_gradients(model, *net, process_group());

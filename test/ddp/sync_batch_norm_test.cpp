@@ -242,9 +242,13 @@ TEST_CASE("a layer has the ranks of its wrapper", "[syncbn]") {
     model->update_process_group(c10::make_intrusive<FakeBackend>(1));
     TORCH_CHECK(mean_of() == rank + 1);
 
-    // A layer that was given its group keeps it.
+    // A layer that was given another group keeps it.
     SyncBatchNorm own(momentum, group);
-    own->follow_process_group(c10::make_intrusive<FakeBackend>(1));
+    const DistributedDataParallel other(
+        nn::Sequential(own, nn::Linear(3, 1)),
+        DistributedDataParallelOptions()
+            .process_group(c10::make_intrusive<FakeBackend>(1))
+            .broadcast_buffers(false));
     own->forward(input);
     TORCH_CHECK(own->running_mean[0].item<double>() == 1.5);
     own->set_process_group(c10::make_intrusive<FakeBackend>(1));
