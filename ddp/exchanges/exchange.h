@@ -3,12 +3,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
 
 #include "ddp/checkpoint/state/stateful.h"
 #include "ddp/job/named_parameter.h"
@@ -73,8 +76,8 @@ struct GradientBucket {
 /// `.grad` of earlier local passes, or zeros if there is none, so every rank
 /// makes the same calls. An exchange may keep state of its own
 /// between `start` and `finish` and between passes (works, error feedback,
-/// times). One object therefore serves one reducer; a second reducer throws
-/// c10::Error while the first one lives.
+/// times). One object therefore serves one reducer or one other exchange; a
+/// second one throws c10::Error while the first one lives.
 ///
 /// Contract:
 /// - `start` and `finish` are called in the order of `index`, which is the same
@@ -216,7 +219,39 @@ class Exchange : public Stateful {
 
  private:
   friend class detail::ExchangeClaim;
-  std::atomic<bool> is_claimed_{false};  // by a reducer
+  std::atomic<bool> is_claimed_{false};
 };
+
+namespace detail {
+
+/// Claims an exchange for one reducer or one other exchange.
+class ExchangeClaim {
+ public:
+  /// @param exchange  may be null.
+  /// @throws c10::Error if another claim holds it.
+  explicit ExchangeClaim(std::shared_ptr<Exchange> exchange)
+      : exchange_(std::move(exchange)) {
+    TORCH_CHECK(!exchange_ || !exchange_->is_claimed_.exchange(true),
+                "Expected an exchange of its own for each model, because it "
+                "keeps state between steps, but got one that another model, "
+                "Reducer or exchange holds; make one for each");
+  }
+  ~ExchangeClaim() {
+    if (exchange_) {
+      exchange_->is_claimed_ = false;
+    }
+  }
+  ExchangeClaim(const ExchangeClaim&) = delete;
+  ExchangeClaim& operator=(const ExchangeClaim&) = delete;
+
+  explicit operator bool() const { return exchange_ != nullptr; }
+  Exchange* operator->() const { return exchange_.get(); }
+  Exchange& operator*() const { return *exchange_; }
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace detail
 
 }  // namespace ddp

@@ -9,8 +9,7 @@ namespace ddp {
 ForwardingExchange::ForwardingExchange(std::shared_ptr<Exchange> inner,
                                        const char* what)
     : inner_(std::move(inner)) {
-  TORCH_CHECK(
-      inner_ != nullptr, "Expected an exchange for ", what, ", but got none");
+  TORCH_CHECK(inner_, "Expected an exchange for ", what, ", but got none");
 }
 
 double ForwardingExchange::scale(int ranks) const {

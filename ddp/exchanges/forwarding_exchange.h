@@ -31,11 +31,11 @@ namespace ddp {
 /// @endcode
 class ForwardingExchange : public Exchange {
  public:
-  /// @param inner  receives the calls. No other exchange and no model may use
-  ///   it, because it keeps state between steps; this is not checked.
+  /// @param inner  receives the calls.
   /// @param what   the purpose of `inner` in the error message: "the
   ///   gradients".
-  /// @throws c10::Error if `inner` is null.
+  /// @throws c10::Error if `inner` is null, or if a model or another exchange
+  ///   holds it.
   explicit ForwardingExchange(std::shared_ptr<Exchange> inner,
                               const char* what = "the gradients");
 
@@ -56,7 +56,7 @@ class ForwardingExchange : public Exchange {
   Exchange& inner() const { return *inner_; }
 
  private:
-  std::shared_ptr<Exchange> inner_;
+  detail::ExchangeClaim inner_;
 };
 
 }  // namespace ddp

@@ -82,8 +82,8 @@ c10::IValue SwitchExchange::state_dict() const {
   auto state = detail::new_dict().toGenericDict();
   state.insert(kPasses, at::scalar_tensor(passes_, at::kLong));
   for (const auto& [prefix, exchange] :
-       {std::pair{kFirst, first_}, std::pair{kLater, later_}}) {
-    for (const auto& item : exchange->state_dict().toGenericDict()) {
+       {std::pair{kFirst, &first_}, std::pair{kLater, &later_}}) {
+    for (const auto& item : (*exchange)->state_dict().toGenericDict()) {
       state.insert(prefix + item.key().toStringRef(), item.value());
     }
   }

@@ -36,7 +36,8 @@ class SwitchExchange : public Exchange {
   ///   all ranks. To resume a training without `Checkpoint`, pass the value of
   ///   `passes_left()` after its last pass.
   /// @param later   exchange of all later passes.
-  /// @throws c10::Error if an exchange is null or `passes` is negative.
+  /// @throws c10::Error if an exchange is null or held by a model or another
+  ///   exchange, or if `passes` is negative.
   SwitchExchange(std::shared_ptr<Exchange> first,
                  int64_t passes,
                  std::shared_ptr<Exchange> later);
@@ -60,8 +61,8 @@ class SwitchExchange : public Exchange {
  private:
   Exchange& current() const { return passes_ > 0 ? *first_ : *later_; }
 
-  std::shared_ptr<Exchange> first_;
-  std::shared_ptr<Exchange> later_;
+  detail::ExchangeClaim first_;
+  detail::ExchangeClaim later_;
   int64_t passes_;  // left for `first_`
 };
 

@@ -397,7 +397,7 @@ TEST_CASE("a wrapper alone keeps its state if an exchange does not fit",
   DistributedDataParallel model(line);
   for (int attempt = 0; attempt < 2; ++attempt) {
     CHECK_THROWS_WITH(model->update_process_group(alone, held),
-                      Contains("another model or Reducer holds"));
+                      Contains("another model, Reducer or exchange holds"));
   }
 }
 

@@ -142,10 +142,12 @@ TEST_CASE("the inner exchange is asked and gets converted buckets",
     std::string refuses_sparse() const override { return "no rows"; }
   };
   const auto inner = std::make_shared<Inner>();
-  const CastExchange asked(inner, torch::kBFloat16);
-  CHECK(asked.scale(2) == 6);
-  CHECK(asked.multiple_of(2) == 8);
-  CHECK(asked.refuses_sparse() == "no rows");
+  {
+    const CastExchange asked(inner, torch::kBFloat16);
+    CHECK(asked.scale(2) == 6);
+    CHECK(asked.multiple_of(2) == 8);
+    CHECK(asked.refuses_sparse() == "no rows");
+  }
 
   auto weight = leaf({2, 5});
   Reducer reducer({{"w", weight}},

@@ -1,5 +1,9 @@
 #include "ddp/exchanges/hook_exchange.h"
 
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/switch_exchange.h"
+
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
@@ -230,6 +234,23 @@ TEST_CASE("an exchange serves one model at a time", "[exchange][errors]") {
                       Contains("Expected an exchange of its own"));
   }
   const Reducer after({{"a", a}}, group, options);
+}
+
+TEST_CASE("an exchange serves one other exchange at a time",
+          "[exchange][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto inner = std::make_shared<AllReduce>(group);
+  auto a = leaf({3});
+  {
+    const CheckFinite outer(inner, group);
+    CHECK_THROWS_WITH(CheckFinite(inner, group),
+                      Contains("Expected an exchange of its own"));
+    CHECK_THROWS_WITH(SwitchExchange(inner, 1, inner),
+                      Contains("Expected an exchange of its own"));
+    CHECK_THROWS_WITH(Reducer({{"a", a}}, group, Options().exchange(inner)),
+                      Contains("Expected an exchange of its own"));
+  }
+  const Reducer after({{"a", a}}, group, Options().exchange(inner));
 }
 
 }  // namespace hook_exchange_test

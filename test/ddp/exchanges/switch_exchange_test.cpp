@@ -66,8 +66,9 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
     CHECK(first->take_calls().size() == (step < 2 ? 4 : 0));
     CHECK(later->take_calls().size() == (step < 2 ? 0 : 4));
   }
-  CHECK_THROWS_WITH(SwitchExchange(first, -1, later), Contains("got -1"));
-  CHECK_THROWS_WITH(SwitchExchange(nullptr, 1, later), Contains("got one"));
+  const auto make = [] { return std::make_shared<Scaled>(1); };
+  CHECK_THROWS_WITH(SwitchExchange(make(), -1, make()), Contains("got -1"));
+  CHECK_THROWS_WITH(SwitchExchange(nullptr, 1, make()), Contains("got one"));
 }
 
 /// Returns a group of the ranks of this rank's half, which connect through a
