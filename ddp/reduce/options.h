@@ -89,7 +89,9 @@ struct DistributedDataParallelOptions {
   /// second and so on. The last size is used for all later buckets.
   TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
   /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
-  /// of each reduced backward pass.
+  /// of each reduced backward pass. Buffers of other shapes on a rank are an
+  /// error when the module is wrapped, and on CPUs in each pass. On GPUs nobody
+  /// looks at the end of a pass: keep the shapes equal on all ranks.
   TORCH_ARG(bool, broadcast_buffers) = true;
   /// Replaces that copy by another function, such as `average_buffers`. Needs
   /// broadcast_buffers.

@@ -353,7 +353,6 @@ void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   all.buckets.set_scale(all.exchange->scale(ranks));
   all.peers->note_pass();
   ++all.passes;
-  asks_ = functions_.is_asked && functions_.is_asked();
   fill_known();
 }
 
@@ -470,7 +469,6 @@ void ReducerImpl::end_pass() {
   averaged_pass_.reset();
   mark_work_.reset();
   is_shadow_ = false;
-  asks_ = false;
   votes_ = false;
   missing_.clear();
   order_.clear();
@@ -554,8 +552,6 @@ void ReducerImpl::fill_expected() {
               "under a NoSyncGuard, but it was frozen before, and these would "
               "stay this rank's own; freeze it after that pass, or reset its "
               ".grad");
-  asks_ = asks_ || (!missing_.empty() && !is_shadow_ &&
-                    options_.find_unused_parameters());
 }
 
 std::string ReducerImpl::names_of(const std::vector<size_t>& indices) const {
@@ -644,7 +640,9 @@ void ReducerImpl::write_mark() {
   }
   PassMark mark;
   mark.stops = votes_;
-  mark.asks = asks_;
+  mark.asks =
+      (!missing_.empty() && !is_shadow_ && options_.find_unused_parameters()) ||
+      (functions_.is_asked && functions_.is_asked());
   mark.knows_hash = !is_shadow_;
   mark.hash = mix_hash(static_cast<size_t>(all.number),
                        static_cast<size_t>(all.passes));

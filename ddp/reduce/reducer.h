@@ -32,7 +32,8 @@ struct PassFunctions {
   std::function<void()> at_end;
   /// Makes a comparison that all ranks make in a pass in which `is_asked`
   /// returns true on one of them, before `at_end`. `is_asked` is called at
-  /// least once a pass and must not communicate; `compare` may. On CPUs only.
+  /// the end of each pass, once or twice, and must not communicate; `compare`
+  /// may. On CPUs only.
   std::function<bool()> is_asked;
   /// The comparison; see `is_asked`.
   std::function<void()> compare;
@@ -132,7 +133,8 @@ class Reducer {
 
   /// Claims the parameters for this reducer, before a forward that uses them.
   /// Needed if other reducers share some of them, and if the program has
-  /// replaced their hooks (LibTorch's post-accumulate-grad hooks).
+  /// replaced their hooks (LibTorch's post-accumulate-grad hooks). A tensor
+  /// that replaces a parameter is not seen: it needs a new reducer.
   /// `DistributedDataParallel` calls it in each forward.
   /// @throws c10::Error if a pass has failed or an exception has left one
   ///   before its end, or if the shape, strides, dtype or device of a parameter

@@ -188,6 +188,24 @@ TEST_CASE("buffers of other shapes on a rank are an error with names",
   }
 }
 
+TEST_CASE("a buffer that a backward changes on a rank is an error in its pass",
+          "[ddp][buffers][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    Grid net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    const auto loss = model(std::vector<int64_t>{4});
+    if (group->getRank() == 1) {
+      loss.register_hook([&](const torch::Tensor& /*grad*/) {
+        net->fixed.set_data(torch::ones({7}));
+      });
+    }
+    loss.backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("on rank 1: fixed of Float [7]"));
+  }
+}
+
 TEST_CASE("a buffer made after the wrap is copied", "[ddp][buffers]") {
   run_ranks(2, [](const Group& group) {
     torch::nn::Linear net(1, 1);

@@ -136,7 +136,6 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   // The current pass.
   std::shared_ptr<const AveragedPass> averaged_pass_;
   bool is_shadow_ = false;
-  bool asks_ = false;
   bool votes_ = false;
   std::vector<size_t> missing_;  // parameters that train, without a gradient
   std::vector<size_t> order_;    // of gradients, while recording
