@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -129,6 +130,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   static BoundProgram read(const detail::ExportedArchive& archive);
   void bind_program(const BoundProgram& read);
   void bind_eval_program(const BoundProgram& read);
+  std::map<std::string, torch::Tensor> named_tensors() const;
   void move_constants(torch::Device device);
 
   std::shared_ptr<const detail::ExportedArchive> archive_;

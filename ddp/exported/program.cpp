@@ -16,28 +16,6 @@ std::string symbol_of(const std::string& expression) {
   return is_symbol ? expression.substr(start.size(), end - start.size()) : "";
 }
 
-/// Lets the counters of batch normalisation rest in eval().
-void stop_counters_in_eval(const std::vector<StateInput>& state,
-                           ExportedGraph& graph) {
-  std::set<std::optional<size_t>> counters;
-  for (size_t i = 0; i < state.size(); ++i) {
-    if (state[i].name.find("num_batches_tracked") != std::string::npos) {
-      counters.insert(graph.inputs[i]);
-    }
-  }
-  for (auto& node : graph.nodes) {
-    if (node.target == "torch.ops.aten.add_.Tensor" &&
-        !node.arguments.empty() &&
-        node.arguments[0].kind == ExportedArgument::Kind::slot &&
-        counters.count(node.arguments[0].at) > 0) {
-      node.operation = [add = node.operation](Values& stack,
-                                              const RunMode& mode) {
-        mode.training ? add(stack, mode) : stack.resize(1);
-      };
-    }
-  }
-}
-
 bool is_number(const c10::IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
 }
@@ -164,23 +142,22 @@ void read_inputs(const JsonValue& module,
     }
     users.push_back(std::move(input));
   };
+  using Kind = StateInput::Kind;
+  static const std::map<std::string, Kind> kinds{
+      {"parameter", Kind::parameter},
+      {"buffer", Kind::buffer},
+      {"tensor_constant", Kind::constant}};
   for (const auto& spec : module.at("signature").at("input_specs").elements()) {
     const auto [kind, value] = spec.only_member();
-    if (kind == "user_input") {
+    if (const auto found = kinds.find(kind); found != kinds.end()) {
+      const auto& name = value.at(kind + "_name").text();
+      state.push_back({found->second,
+                       name,
+                       name.find("num_batches_tracked") != std::string::npos});
+    } else if (kind == "user_input") {
       add_user(value.at("arg"));
     } else if (kind == "constant_input") {
       add_user(value.at("value"));
-    } else if (!users.empty()) {
-      spec.refuse("an argument, after which others come");
-    } else if (kind == "parameter") {
-      state.push_back(
-          {StateInput::Kind::parameter, value.at("parameter_name").text()});
-    } else if (kind == "buffer") {
-      state.push_back(
-          {StateInput::Kind::buffer, value.at("buffer_name").text()});
-    } else if (kind == "tensor_constant") {
-      state.push_back({StateInput::Kind::constant,
-                       value.at("tensor_constant_name").text()});
     } else {
       spec.refuse(
           "a parameter, a buffer, a constant tensor or an argument; objects of "
@@ -231,7 +208,7 @@ ExportedProgram::ExportedProgram(
   kwargs = std::move(inputs.children[1]);
   results = parse_tree_spec(signature.at("out_spec"));
   std::set<std::string> all_missing;
-  const auto read = read_graph(module.at("graph"), device, all_missing);
+  graph = read_graph(module.at("graph"), device, all_missing);
   std::string missing;
   for (const auto& one : all_missing) {
     missing += "\n  " + one;
@@ -240,12 +217,10 @@ ExportedProgram::ExportedProgram(
               "it needs what neither this LibTorch nor the libraries of "
               "ExportedModuleOptions have:",
               missing);
-  TORCH_CHECK(read->inputs.size() == state.size() + users.size() &&
-                  read->outputs.size() == results.size &&
+  TORCH_CHECK(graph->inputs.size() == state.size() + users.size() &&
+                  graph->outputs.size() == results.size &&
                   users.size() == arguments.size + kwargs.size,
               "its program does not match its signature");
-  stop_counters_in_eval(state, *read);
-  graph = read;
 }
 
 Values ExportedProgram::leaves_of(

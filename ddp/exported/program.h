@@ -28,6 +28,8 @@ struct StateInput {
   enum class Kind { parameter, buffer, constant };
   Kind kind = Kind::parameter;
   std::string name;
+  /// Whether this is a counter of batch normalisation, which rests in eval().
+  bool is_counter = false;
 };
 
 /// A leaf of the arguments of forward.
