@@ -34,11 +34,10 @@ Operation number_operation(const std::string& name);
 /// An argument of a node. A slot holds a value while a graph runs.
 struct ExportedArgument {
   enum class Kind {
-    constant,       ///< `value`
-    slot,           ///< the value of the slot `at`
-    list,           ///< of `parts`, with elements of type `type`
-    module_device,  ///< the device of the module's parameters
-    by_mode         ///< `parts[0]` in training, otherwise `value`
+    constant,      ///< `value`
+    slot,          ///< the value of the slot `at`
+    list,          ///< of `parts`, with elements of type `type`
+    module_device  ///< the device of the module's parameters
   };
   Kind kind = Kind::constant;
   c10::IValue value;
@@ -46,6 +45,7 @@ struct ExportedArgument {
   bool is_last_use = false;  ///< of the slot, which is empty then
   std::vector<ExportedArgument> parts;
   c10::TypePtr type;
+  std::optional<c10::IValue> in_eval;  ///< replaces the argument in eval()
 };
 
 /// One call in a graph.
