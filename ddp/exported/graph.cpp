@@ -402,20 +402,12 @@ class GraphReader {
       const bool has_type = is_kind(type, c10::TypeKind::ListType);
       argument.kind = Kind::list;
       argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
-      bool is_constant = true;
       for (const auto& element : value.elements()) {
         argument.parts.push_back(
             read_argument(kind.substr(0, kind.size() - 1),
                           element,
                           graph,
                           has_type ? argument.type : nullptr));
-        is_constant &= argument.parts.back().kind == Kind::constant;
-      }
-      if (is_constant) {
-        Values no_slots;
-        const auto list = evaluate(argument, no_slots, {});
-        argument = {};
-        argument.value = list;
       }
       return argument;
     }
