@@ -92,9 +92,7 @@ std::pair<std::string, JsonValue> JsonValue::only_member() const {
 }
 
 int64_t JsonValue::integer() const {
-  const bool is_large = value_->is_number_unsigned() &&
-                        value_->get<uint64_t>() > uint64_t{INT64_MAX};
-  expect(value_->is_number_integer() && !is_large, "an integer");
+  expect(value_->is_number_integer(), "an integer");
   return value_->get<int64_t>();
 }
 

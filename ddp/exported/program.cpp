@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include <c10/util/StringUtil.h>
+
 namespace ddp::detail {
 namespace {
 
@@ -9,21 +11,15 @@ namespace {
 /// other expressions, such as 2*s0, which follow from their symbols.
 std::string symbol_of(const std::string& expression) {
   const std::string start = "Symbol('";
+  if (expression.compare(0, start.size(), start) != 0) {
+    return "";
+  }
   const auto end = expression.find('\'', start.size());
-  const bool is_symbol = expression.compare(0, start.size(), start) == 0 &&
-                         end != std::string::npos &&
-                         expression.find('(', end) == std::string::npos;
-  return is_symbol ? expression.substr(start.size(), end - start.size()) : "";
+  return expression.substr(start.size(), end - start.size());
 }
 
 bool is_number(const c10::IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
-}
-
-bool is_equal(const c10::IValue& left, const c10::IValue& right) {
-  return is_number(left) && is_number(right)
-             ? left.toScalar().toDouble() == right.toScalar().toDouble()
-             : left.tagKind() == right.tagKind() && left == right;
 }
 
 /// Returns a size that was checked before.
@@ -47,7 +43,7 @@ void check_leaf(const std::vector<UserInput>& users,
                 is_number(value) ? c10::str(value) : "a " + value.tagKind());
   };
   if (fixed) {
-    return expect(is_equal(*fixed, value), *fixed);
+    return expect(*fixed == value, *fixed);
   }
   if (!sizes) {
     return expect(is_number(value), "a number");
@@ -60,19 +56,17 @@ void check_leaf(const std::vector<UserInput>& users,
   for (size_t i = 0; i < sizes->size(); ++i) {
     const auto& [least, most, same_as] = (*sizes)[i];
     const int64_t size = size_of(leaves, {at, i});
-    if (size < least || size > most) {
-      TORCH_CHECK(false,
-                  "Expected dimension ",
-                  i,
-                  " of input ",
-                  name,
-                  " to be ",
-                  least == most ? c10::str(least)
-                                : c10::str("from ", least, " to ", most),
-                  ", as in the export, but got ",
-                  size,
-                  "; export it as dynamic (dynamic_shapes)");
-    }
+    TORCH_CHECK(size >= least && size <= most,
+                "Expected dimension ",
+                i,
+                " of input ",
+                name,
+                " to be ",
+                least == most ? c10::str(least)
+                              : c10::str("from ", least, " to ", most),
+                ", as in the export, but got ",
+                size,
+                "; export it as dynamic (dynamic_shapes)");
     TORCH_CHECK(!same_as || size == size_of(leaves, *same_as),
                 "Expected dimension ",
                 i,
@@ -207,16 +201,12 @@ ExportedProgram::ExportedProgram(
   arguments = std::move(inputs.children[0]);
   kwargs = std::move(inputs.children[1]);
   results = parse_tree_spec(signature.at("out_spec"));
-  std::set<std::string> all_missing;
-  graph = read_graph(module.at("graph"), device, all_missing);
-  std::string missing;
-  for (const auto& one : all_missing) {
-    missing += "\n  " + one;
-  }
+  std::set<std::string> missing;
+  graph = read_graph(module.at("graph"), device, missing);
   TORCH_CHECK(missing.empty(),
               "it needs what neither this LibTorch nor the libraries of "
-              "ExportedModuleOptions have:",
-              missing);
+              "ExportedModuleOptions have:\n  ",
+              c10::Join("\n  ", missing));
   TORCH_CHECK(graph->inputs.size() == state.size() + users.size() &&
                   graph->outputs.size() == results.size &&
                   users.size() == arguments.size + kwargs.size,
