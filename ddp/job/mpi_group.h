@@ -363,8 +363,17 @@ inline c10::intrusive_ptr<c10d::Backend> mpi_group(
   detail::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (!device.is_cpu()) {
-    return detail::make_guest_nccl_backend(
-        rank, size, device, mpi_exchange(comm));
+    WorkerEnv env;
+    env.rank = rank;
+    env.world_size = size;
+    detail::BackendSpec spec;
+    spec.rank = rank;
+    spec.size = size;
+    spec.device = device;
+    spec.name = "mpi";
+    spec.store =
+        detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
+    return detail::make_nccl_backend(spec);
   }
   MPI_Comm own = MPI_COMM_NULL;
   detail::check_mpi(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
