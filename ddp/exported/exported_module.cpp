@@ -11,7 +11,7 @@ namespace {
 using detail::ExportedArchive;
 using Kind = detail::StateInput::Kind;
 
-/// Calls `read`, whose errors get the name of the file.
+/// Calls `read`, and adds the name of the file to its errors.
 template <typename Read>
 void read_file(const std::string& path, const Read& read) {
   try {

@@ -132,8 +132,9 @@ void run_with_autocast(const Graphs& graphs,
   stack = graphs[0]->run(std::move(stack), mode);
 }
 
-/// Gives operands of the branch of a cond that was not taken a gradient of
-/// zeros, as Python does: the sum of no elements is 0 and depends on them.
+/// Gives each operand of a cond a gradient, as Python does: zeros for the
+/// operands of the other branch. The sum of no elements of an operand is 0 and
+/// depends on the operand.
 void add_zero_gradients(const Values& operands, Values& results) {
   if (!at::GradMode::is_enabled()) {
     return;
@@ -256,7 +257,7 @@ ExportedValue read_value(const std::string& kind,
 
 namespace {
 
-/// Reads a graph and those inside of it.
+/// Reads a graph and the graphs inside of it.
 class GraphReader {
  public:
   GraphReader(const std::optional<c10::Device>& device,

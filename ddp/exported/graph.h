@@ -24,8 +24,7 @@ struct RunMode {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-/// What a node does: takes its arguments from the stack, and leaves its
-/// results there.
+/// Computes a node: replaces its arguments on the stack by its results.
 using Operation = std::function<void(Values& stack, const RunMode& mode)>;
 
 /// Returns the operation on numbers of this name ("_operator.add"), or null.
@@ -36,7 +35,7 @@ struct ExportedArgument {
   enum class Kind {
     constant,      ///< `value`
     slot,          ///< the value of the slot `at`
-    list,          ///< of `parts`, with elements of type `type`
+    list,          ///< a list of `parts`, with elements of type `type`
     module_device  ///< the device of the module's parameters
   };
   Kind kind = Kind::constant;
@@ -66,10 +65,11 @@ struct ExportedGraph {
   Values run(Values given, const RunMode& mode) const;
 };
 
-/// What an argument, an input or a result stands for; neither: another kind.
+/// Meaning of an argument, an input or a result: the name of a value or a
+/// constant. Neither is set for an unsupported kind.
 struct ExportedValue {
   std::optional<JsonValue> name;        ///< of a value of the graph
-  std::optional<c10::IValue> constant;  ///< as a parameter of a type takes it
+  std::optional<c10::IValue> constant;  ///< of the type of its parameter
 };
 
 ExportedValue read_value(const std::string& kind,

@@ -22,12 +22,12 @@ bool is_number(const c10::IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
 }
 
-/// Returns a size that was checked before.
+/// Returns the size of a leaf that has been checked.
 int64_t size_of(const Values& leaves, const std::pair<size_t, size_t>& at) {
   return leaves[at.first].toTensor().size(static_cast<int64_t>(at.second));
 }
 
-/// Checks a leaf of the arguments, after those before it.
+/// Checks a leaf of the arguments. The leaves before it have been checked.
 void check_leaf(const std::vector<UserInput>& users,
                 const Values& leaves,
                 size_t at) {
@@ -100,8 +100,7 @@ std::vector<Dimension> read_sizes(
       if (const auto range = ranges.find(symbol)) {
         const auto least = range->find("min_val");
         const auto most = range->find("max_val");
-        // torch.export writes 2 for any size, as a program for 0 or 1 may
-        // differ.
+        // torch.export writes 2 for a dimension of any size.
         dimension.least = least && least->integer() > 2 ? least->integer() : 0;
         dimension.most = most ? most->integer() : INT64_MAX;
         const auto [first, is_new] =

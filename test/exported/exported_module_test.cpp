@@ -1,5 +1,5 @@
-// What trains a torch::nn::Module trains an ExportedModule: the file of
-// export_net.py, which DDP_EXPORTED_NET names.
+// Trains an ExportedModule by everything that trains a torch::nn::Module.
+// DDP_EXPORTED_NET names the file of export_net.py.
 #include "ddp/exported_module.h"
 
 #include <sys/resource.h>
