@@ -1,17 +1,13 @@
 // Trains an exported model as zoo_test.py does in Python:
 //
 //   train_exported NAME FILE.pt2 STEPS RANKS
-//   train_exported damaged FILE.pt2...     loads and runs each, prints the
-//                                          seconds of the CPU and its error
 //
 // Rank R reads the inputs of each step from FILE.pt2.inputsR and writes the
 // losses of the steps and that of an evaluation to FILE.pt2.lossesR and the
 // trained values to FILE.pt2.trainedR. Rank 0 writes them as a program, too:
 // FILE.pt2.saved.pt2. FILE.eval.pt2 is the program for eval(), if it is there.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
 #include <fstream>
 #include <optional>
@@ -170,39 +166,9 @@ void train(const std::string& name,
   }
 }
 
-/// Loads a file, and runs it on inputs of ones. Returns the error, or "".
-std::string error_of(const std::string& path) {
-  try {
-    ddp::ExportedModule net(path);
-    net->forward(torch::ones({8, 6}));
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
-int try_damaged(int count, char** paths) {
-  for (int i = 0; i < count; ++i) {
-    const auto start = std::clock();
-    auto error = error_of(paths[i]);
-    std::replace(error.begin(), error.end(), '\n', ' ');
-    std::printf("%.3f %s\n",
-                static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC,
-                error.c_str());
-    std::fflush(stdout);
-  }
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2 && std::string(argv[1]) == "damaged") {
-    torch::set_num_threads(1);
-    return try_damaged(argc - 2, argv + 2);
-  }
   if (argc != 5) {
     std::fprintf(stderr, "usage: train_exported NAME FILE.pt2 STEPS RANKS\n");
     return 2;
