@@ -304,7 +304,7 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 /// - `device` is the CPU: MPI's collectives of CPU tensors, each of which has
 ///   completed when it returns: all-reduce, broadcast, all-gather, gather
 ///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
-///   summed in float.
+///   reduced in float, integers in 64 bits.
 /// - `device` is a GPU: an NCCL group, whose ranks find each other through a
 ///   store at rank 0, at a port chosen by the kernel that travels over `comm`.
 ///   Errors are catchable as those of `init_process_group` are.

@@ -252,7 +252,7 @@ TEST_CASE("a tensor of more bytes than MPI counts", "[large]") {
 TEST_CASE("tensors of several pieces") {
   const auto group = mpi_group(MPI_COMM_WORLD);
   constexpr int64_t kCount = (int64_t{1} << 26) + 5;
-  const auto rows = [&](const std::vector<at::Tensor>& tensors) {
+  const auto ends_of = [](const std::vector<at::Tensor>& tensors) {
     std::vector<int64_t> ends;
     for (const auto& tensor : tensors) {
       ends.push_back(tensor[0].item<int64_t>());
@@ -264,13 +264,13 @@ TEST_CASE("tensors of several pieces") {
       torch::full({kCount}, world_rank() + 1, at::kFloat)};
   group->allreduce(sums)->wait();
   const int64_t sum = world_size() * (world_size() + 1) / 2;
-  CHECK(rows(sums) == std::vector<int64_t>{sum, sum});
+  CHECK(ends_of(sums) == std::vector<int64_t>{sum, sum});
   std::vector<int64_t> all;
   for (int64_t rank = 0; rank < world_size(); ++rank) {
     all.insert(all.end(), {rank, rank});
   }
-  CHECK(rows(all_gather(torch::full({kCount}, world_rank(), at::kByte),
-                        group)) == all);
+  CHECK(ends_of(all_gather(torch::full({kCount}, world_rank(), at::kByte),
+                           group)) == all);
 }
 
 TEST_CASE("what is no group") {
