@@ -371,6 +371,7 @@ inline c10::intrusive_ptr<c10d::Backend> mpi_group(
     spec.size = size;
     spec.device = device;
     spec.name = "mpi";
+    spec.guest = true;
     spec.store =
         detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
     return detail::make_nccl_backend(spec);

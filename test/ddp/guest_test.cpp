@@ -139,6 +139,7 @@ TEST_CASE("a group over NCCL by a host's exchange", "[departures]") {
     spec.rank = rank;
     spec.size = kRanks;
     spec.device = device;
+    spec.guest = true;
     spec.store = detail::open_store_by(
         exchange_over(folder / "store", rank), env, spec.connect_timeout);
     const auto group = detail::make_nccl_backend(spec);

@@ -1,8 +1,10 @@
 #define CATCH_CONFIG_RUNNER
 #include "test/support/run_tests.h"
 
+#include <execinfo.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 
@@ -30,6 +32,24 @@ void abort_test(int) {
   std::abort();
 }
 
+void die_with_stack(int signal) {
+  std::array<void*, 64> frames{};
+  const int count = ::backtrace(frames.data(), frames.size());
+  ::backtrace_symbols_fd(frames.data(), count, STDERR_FILENO);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+/// Catch2 names the test that a signal ends, and then raises the signal again
+/// for this handler, on the same stack. Sanitizers have handlers of their own.
+void print_stack_at(int signal) {
+  struct sigaction previous {};
+  ::sigaction(signal, nullptr, &previous);
+  if (previous.sa_handler == SIG_DFL) {
+    std::signal(signal, die_with_stack);
+  }
+}
+
 // Uses a timer of the process instead of a thread: tests fork, which threads
 // would make unsafe, and a forked process does not inherit the timer.
 class TimeLimit : public Listener {
@@ -55,6 +75,11 @@ CATCH_REGISTER_LISTENER(TimeLimit)
 namespace ddp::test {
 
 int run_tests(int argc, char** argv, const std::string& prefix) {
+  void* frame = nullptr;
+  ::backtrace(&frame, 1);  // loads its library, which no handler may
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
+    print_stack_at(signal);
+  }
   Catch::Session session;
   if (const int error = session.applyCommandLine(argc, argv); error != 0) {
     return error;
