@@ -307,7 +307,9 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///   reduced in float, integers in 64 bits.
 /// - `device` is a GPU: an NCCL group, whose ranks find each other through a
 ///   store at rank 0, at a port chosen by the kernel that travels over `comm`.
-///   Errors are catchable as those of `init_process_group` are.
+///   After an error of NCCL or CUDA LibTorch's watchdog ends the process,
+///   unless the program has set TORCH_NCCL_ASYNC_ERROR_HANDLING=2 and the
+///   variables beside it in docs/environment.md.
 ///
 /// The group knows nothing of ranks that leave, and reports no wait that never
 /// ends: a rank that dies is MPI's matter, which by default aborts the others.
