@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include <ATen/ScalarOps.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
