@@ -23,7 +23,7 @@ std::vector<int64_t> static_sizes(const JsonValue& sizes) {
   return result;
 }
 
-/// Views the bytes of a record as its metadata says.
+/// Views the bytes of a record with the dtype, sizes and strides of `meta`.
 at::Tensor view_bytes(const at::Tensor& bytes, const JsonValue& meta) {
   exported_layout(meta.at("layout"));
   const auto dtype = exported_dtype(meta.at("dtype")).toScalarType();
@@ -41,8 +41,8 @@ at::Tensor view_bytes(const at::Tensor& bytes, const JsonValue& meta) {
 }  // namespace
 
 c10::IValue exported_dtype(const JsonValue& number) {
-  // The schema numbers dtypes from 1 in LibTorch's order, and leaves out those
-  // of quantised tensors.
+  // The schema numbers dtypes from 1 in LibTorch's order, without the dtypes of
+  // quantised tensors.
   constexpr auto kLast = static_cast<int64_t>(c10::kBool) + 1;
   if (number.integer() < 1 || number.integer() > kLast + 1) {
     number.refuse("a dtype of dense tensors (1 to 13)");
@@ -135,7 +135,7 @@ std::map<std::string, ExportedTensor> ExportedArchive::tensors() const {
 void ExportedArchive::save(
     const std::string& path,
     const std::map<std::string, at::Tensor>& values) const {
-  // The tensors of the file, which are views of its records, get the values.
+  // Tensors of a file are views of its records: a copy changes the record.
   std::map<std::string, at::Tensor> records;
   for (const auto& [name, tensor] : tensors()) {
     const auto value = values.find(name);
@@ -149,7 +149,7 @@ void ExportedArchive::save(
   write_zip(file, [&](const AddRecord& add) {
     for (const auto& name : zip_.names()) {
       const auto changed = records.find(name);
-      // The format itself adds these.
+      // write_zip() itself adds these records.
       if (name != "version" && name.compare(0, 6, ".data/") != 0) {
         add(name,
             text_of(changed != records.end() ? changed->second

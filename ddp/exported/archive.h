@@ -11,8 +11,9 @@
 
 namespace ddp::detail {
 
-// Values as torch.export writes them, and as operators take them. Unknown and
-// unsupported ones, such as the layouts of sparse tensors, are errors.
+// Convert numbers and devices of the file into arguments of operators. Throw
+// c10::Error for unknown and unsupported values, such as the layouts of sparse
+// tensors.
 c10::IValue exported_dtype(const JsonValue& number);
 c10::IValue exported_layout(const JsonValue& number);
 c10::IValue exported_memory_format(const JsonValue& number);
@@ -21,8 +22,8 @@ c10::IValue exported_device(const JsonValue& device);
 /// A tensor in a file of torch.export.save.
 struct ExportedTensor {
   at::Tensor value;    ///< on the CPU; tensors of one record share its memory
-  std::string record;  ///< that holds its storage
-  c10::Device device = c10::Device(c10::kCPU);  ///< when it was exported
+  std::string record;  ///< name of the record with its storage
+  c10::Device device = c10::Device(c10::kCPU);  ///< at the export
 };
 
 /// A file of torch.export.save, of PyTorch 2.10 or later. Reads lazily.

@@ -11,7 +11,7 @@ namespace {
 using detail::ExportedArchive;
 using Kind = detail::StateInput::Kind;
 
-/// Calls `read`, whose errors get the name of the file.
+/// Calls `read`, and adds the name of the file to its errors.
 template <typename Read>
 void read_file(const std::string& path, const Read& read) {
   try {
@@ -79,7 +79,7 @@ void ExportedModuleImpl::bind_program(const BoundProgram& read) {
   // Tensors that were one in Python have one memory.
   std::map<std::pair<const void*, std::vector<int64_t>>, torch::Tensor> firsts;
   for (size_t i = 0; i < read.tensors.size(); ++i) {
-    auto [kind, name] = read.program->state[i];
+    const auto kind = read.program->state[i].kind;
     const auto& value = read.tensors[i];
     if (kind == Kind::constant) {
       continue;
@@ -90,6 +90,7 @@ void ExportedModuleImpl::bind_program(const BoundProgram& read) {
             ? alone
             : firsts[{value.const_data_ptr(), value.sizes().vec()}];
     if (!registered.defined()) {
+      auto name = read.program->state[i].name;
       auto& module = module_of(*this, name);
       const auto copy = value.detach().clone();
       registered =
@@ -104,16 +105,13 @@ void ExportedModuleImpl::bind_program(const BoundProgram& read) {
 /// Gives the program for eval() the tensors of the other one.
 void ExportedModuleImpl::bind_eval_program(const BoundProgram& read) {
   eval_program_ = read;
-  std::map<std::string, torch::Tensor> mine;
-  for (size_t i = 0; i < program_.tensors.size(); ++i) {
-    mine[program_.program->state[i].name] = program_.tensors[i];
-  }
+  auto mine = named_tensors();
   for (size_t i = 0; i < read.tensors.size(); ++i) {
-    const auto& [kind, name] = read.program->state[i];
-    if (kind == Kind::constant) {
+    if (read.program->state[i].kind == Kind::constant) {
       continue;
     }
     const auto sizes = read.tensors[i].sizes();
+    const auto& name = read.program->state[i].name;
     const auto& tensor = mine[name];
     TORCH_CHECK(tensor.defined() && tensor.sizes() == sizes,
                 "the program for train() has no tensor \"",
@@ -172,7 +170,8 @@ c10::IValue ExportedModuleImpl::forward(std::vector<c10::IValue> inputs,
     if (program.state[i].kind == Kind::parameter) {
       mode.device = bound.tensors[i].device();
     }
-    values.emplace_back(bound.tensors[i]);
+    const bool rests = program.state[i].is_counter && !mode.training;
+    values.emplace_back(rests ? bound.tensors[i].clone() : bound.tensors[i]);
   }
   for (auto& leaf : program.leaves_of(std::move(inputs), kwargs)) {
     values.push_back(std::move(leaf));
@@ -182,12 +181,16 @@ c10::IValue ExportedModuleImpl::forward(std::vector<c10::IValue> inputs,
       program.results, program.graph->run(std::move(values), mode), next);
 }
 
-void ExportedModuleImpl::save(const std::string& path) const {
-  std::map<std::string, torch::Tensor> values;
+std::map<std::string, torch::Tensor> ExportedModuleImpl::named_tensors() const {
+  std::map<std::string, torch::Tensor> tensors;
   for (size_t i = 0; i < program_.tensors.size(); ++i) {
-    values[program_.program->state[i].name] = program_.tensors[i];
+    tensors[program_.program->state[i].name] = program_.tensors[i];
   }
-  archive_->save(path, values);
+  return tensors;
+}
+
+void ExportedModuleImpl::save(const std::string& path) const {
+  archive_->save(path, named_tensors());
 }
 
 }  // namespace ddp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,18 +45,18 @@ struct ExportedModuleOptions {
 ///   `ExportedModuleOptions::eval_program`.
 /// - Tied parameters are one parameter, under the first of their names.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
-///   Python's call when it was exported. Sizes must be those of the export,
+///   Python's call at the export. Sizes must equal the sizes of the export,
 ///   except for dimensions that were exported as dynamic.
-/// - `to(device)` moves literals of the program that name the parameters'
-///   device, too.
+/// - `to(device)` also replaces the parameters' device where the program names
+///   it as a literal.
 ///
 /// @throws c10::Error, with the file and the place in it, if the file is
 ///   damaged or from PyTorch before 2.10; if it has operators that are neither
 ///   in this LibTorch nor in `libraries` (one error that lists all); or if it
-///   has what is not supported: `torch.autograd.grad` in forward, map, scan,
+///   has an unsupported feature: `torch.autograd.grad` in forward, map, scan,
 ///   while_loop, objects of classes (torchbind), sparse and quantised tensors,
-///   and programs after `run_decompositions()`, which return new values of
-///   buffers. The constructor throws; a file is read wholly before.
+///   or a program after `run_decompositions()`, which returns new values of
+///   buffers. The constructor reads the whole file and throws these errors.
 ///
 /// Thread contract: as any torch::nn::Module. Several threads may call
 /// `forward` in eval().
@@ -129,6 +130,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   static BoundProgram read(const detail::ExportedArchive& archive);
   void bind_program(const BoundProgram& read);
   void bind_eval_program(const BoundProgram& read);
+  std::map<std::string, torch::Tensor> named_tensors() const;
   void move_constants(torch::Device device);
 
   std::shared_ptr<const detail::ExportedArchive> archive_;

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include <ATen/ScalarOps.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
@@ -99,15 +100,6 @@ std::optional<c10::IValue> value_in_eval(const c10::Argument& parameter) {
   return std::nullopt;
 }
 
-void call(const c10::OperatorHandle& handle, Values& stack) {
-  handle.callBoxed(stack);
-  // The file names the elements of a list.
-  if (stack.size() == 1 && stack[0].isTensorList()) {
-    const auto list = stack[0].toTensorVector();
-    stack.assign(list.begin(), list.end());
-  }
-}
-
 /// Takes the first `count` values from the stack.
 Values take_first(Values& stack, size_t count) {
   const auto end = stack.begin() + static_cast<std::ptrdiff_t>(count);
@@ -141,8 +133,9 @@ void run_with_autocast(const Graphs& graphs,
   stack = graphs[0]->run(std::move(stack), mode);
 }
 
-/// Gives operands of the branch of a cond that was not taken a gradient of
-/// zeros, as Python does: the sum of no elements is 0 and depends on them.
+/// Gives each operand of a cond a gradient, as Python does: zeros for the
+/// operands of the other branch. The sum of no elements of an operand is 0 and
+/// depends on the operand.
 void add_zero_gradients(const Values& operands, Values& results) {
   if (!at::GradMode::is_enabled()) {
     return;
@@ -172,15 +165,15 @@ void run_branch(const Graphs& graphs, Values& stack, const RunMode& mode) {
 c10::IValue evaluate(const ExportedArgument& argument,
                      Values& slots,
                      const RunMode& mode) {
+  if (argument.in_eval && !mode.training) {
+    return *argument.in_eval;
+  }
   switch (argument.kind) {
     case Kind::slot:
       return argument.is_last_use ? std::move(slots[argument.at])
                                   : slots[argument.at];
     case Kind::module_device:
       return mode.device;
-    case Kind::by_mode:
-      return mode.training ? evaluate(argument.parts[0], slots, mode)
-                           : argument.value;
     case Kind::list: {
       c10::impl::GenericList list(argument.type);
       list.reserve(argument.parts.size());
@@ -265,7 +258,7 @@ ExportedValue read_value(const std::string& kind,
 
 namespace {
 
-/// Reads a graph and those inside of it.
+/// Reads a graph and the graphs inside of it.
 class GraphReader {
  public:
   GraphReader(const std::optional<c10::Device>& device,
@@ -350,9 +343,6 @@ class GraphReader {
     const auto name = node.target.substr(std::string("torch.ops.").size());
     const auto first = name.find('.');
     const auto last = name.rfind('.');
-    if (first == last) {
-      json.at("target").refuse("torch.ops.NAMESPACE.NAME.OVERLOAD");
-    }
     const auto overload = name.substr(last + 1);
     const auto handle = c10::Dispatcher::singleton().findSchema(
         {name.substr(0, first) +
@@ -363,7 +353,12 @@ class GraphReader {
     }
     node.operation = [handle = *handle](Values& stack,
                                         const RunMode& /*mode*/) {
-      call(handle, stack);
+      handle.callBoxed(stack);
+      // The file names the elements of a list.
+      if (stack.size() == 1 && stack[0].isTensorList()) {
+        const auto list = stack[0].toTensorVector();
+        stack.assign(list.begin(), list.end());
+      }
     };
     std::map<std::string, JsonValue> given;
     for (const auto& input : json.at("inputs").elements()) {
@@ -381,13 +376,7 @@ class GraphReader {
         json.refuse("a call of " + node.target + " with the argument \"" +
                     parameter.name() + "\"");
       }
-      if (const auto in_eval = value_in_eval(parameter)) {
-        ExportedArgument by_mode;
-        by_mode.kind = Kind::by_mode;
-        by_mode.value = *in_eval;
-        by_mode.parts.push_back(std::move(argument));
-        argument = std::move(by_mode);
-      }
+      argument.in_eval = value_in_eval(parameter);
       node.arguments.push_back(std::move(argument));
     }
     if (!given.empty()) {
@@ -415,20 +404,12 @@ class GraphReader {
       const bool has_type = is_kind(type, c10::TypeKind::ListType);
       argument.kind = Kind::list;
       argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
-      bool is_constant = true;
       for (const auto& element : value.elements()) {
         argument.parts.push_back(
             read_argument(kind.substr(0, kind.size() - 1),
                           element,
                           graph,
                           has_type ? argument.type : nullptr));
-        is_constant &= argument.parts.back().kind == Kind::constant;
-      }
-      if (is_constant) {
-        Values no_slots;
-        const auto list = evaluate(argument, no_slots, {});
-        argument = {};
-        argument.value = list;
       }
       return argument;
     }

@@ -24,8 +24,7 @@ struct RunMode {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-/// What a node does: takes its arguments from the stack, and leaves its
-/// results there.
+/// Computes a node: replaces its arguments on the stack by its results.
 using Operation = std::function<void(Values& stack, const RunMode& mode)>;
 
 /// Returns the operation on numbers of this name ("_operator.add"), or null.
@@ -34,11 +33,10 @@ Operation number_operation(const std::string& name);
 /// An argument of a node. A slot holds a value while a graph runs.
 struct ExportedArgument {
   enum class Kind {
-    constant,       ///< `value`
-    slot,           ///< the value of the slot `at`
-    list,           ///< of `parts`, with elements of type `type`
-    module_device,  ///< the device of the module's parameters
-    by_mode         ///< `parts[0]` in training, otherwise `value`
+    constant,      ///< `value`
+    slot,          ///< the value of the slot `at`
+    list,          ///< a list of `parts`, with elements of type `type`
+    module_device  ///< the device of the module's parameters
   };
   Kind kind = Kind::constant;
   c10::IValue value;
@@ -46,6 +44,7 @@ struct ExportedArgument {
   bool is_last_use = false;  ///< of the slot, which is empty then
   std::vector<ExportedArgument> parts;
   c10::TypePtr type;
+  std::optional<c10::IValue> in_eval;  ///< replaces the argument in eval()
 };
 
 /// One call in a graph.
@@ -66,10 +65,11 @@ struct ExportedGraph {
   Values run(Values given, const RunMode& mode) const;
 };
 
-/// What an argument, an input or a result stands for; neither: another kind.
+/// Meaning of an argument, an input or a result: the name of a value or a
+/// constant. Neither is set for an unsupported kind.
 struct ExportedValue {
   std::optional<JsonValue> name;        ///< of a value of the graph
-  std::optional<c10::IValue> constant;  ///< as a parameter of a type takes it
+  std::optional<c10::IValue> constant;  ///< of the type of its parameter
 };
 
 ExportedValue read_value(const std::string& kind,

@@ -41,9 +41,9 @@ JsonValue JsonValue::parse(const std::string& text, const std::string& name) {
   }
 }
 
-void JsonValue::expect(bool is_so, const char* what) const {
+void JsonValue::expect(bool is_so, const char* expected) const {
   if (!is_so) {
-    refuse(what);
+    refuse(expected);
   }
 }
 
@@ -92,9 +92,7 @@ std::pair<std::string, JsonValue> JsonValue::only_member() const {
 }
 
 int64_t JsonValue::integer() const {
-  const bool is_large = value_->is_number_unsigned() &&
-                        value_->get<uint64_t>() > uint64_t{INT64_MAX};
-  expect(value_->is_number_integer() && !is_large, "an integer");
+  expect(value_->is_number_integer(), "an integer");
   return value_->get<int64_t>();
 }
 
@@ -120,13 +118,14 @@ const std::string& JsonValue::text() const {
   return value_->get_ref<const std::string&>();
 }
 
-void JsonValue::refuse(const std::string& what) const {
+void JsonValue::refuse(const std::string& expected) const {
   std::string shown =
       value_->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (shown.size() > kShownBytes) {
     shown = shown.substr(0, kShownBytes) + "...";
   }
-  TORCH_CHECK(false, "Expected ", place_, " to be ", what, ", but got ", shown);
+  TORCH_CHECK(
+      false, "Expected ", place_, " to be ", expected, ", but got ", shown);
 }
 
 }  // namespace ddp::detail

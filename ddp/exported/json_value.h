@@ -39,14 +39,14 @@ class JsonValue {
   bool boolean() const;
   const std::string& text() const;
 
-  /// @throws c10::Error: "Expected PLACE to be WHAT, but got VALUE".
-  [[noreturn]] void refuse(const std::string& what) const;
+  /// @throws c10::Error: "Expected <place> to be <expected>, but got <value>".
+  [[noreturn]] void refuse(const std::string& expected) const;
 
  private:
   JsonValue(std::shared_ptr<const nlohmann::json> root,
             const nlohmann::json* value,
             std::string place);
-  void expect(bool is_so, const char* what) const;
+  void expect(bool is_so, const char* expected) const;
 
   std::shared_ptr<const nlohmann::json> root_;
   const nlohmann::json* value_;

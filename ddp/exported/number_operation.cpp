@@ -1,142 +1,104 @@
-#include <cmath>
 #include <functional>
+#include <map>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include "ddp/exported/graph.h"
 
 namespace ddp::detail {
 namespace {
 
-/// Wide enough for a sum or a product of numbers of 64 bits.
-__extension__ using Integer = __int128;
+using Numbers = std::vector<at::Tensor>;
 
-template <typename T>
-c10::IValue result(T value) {
-  if constexpr (std::is_same_v<T, Integer>) {
-    TORCH_CHECK(value >= INT64_MIN && value <= INT64_MAX,
-                "Expected a number of 64 bits, but got a larger one");
-    return static_cast<int64_t>(value);
-  } else {
-    return value;
-  }
+at::Tensor tensor_of(const c10::IValue& number) {
+  const auto scalar = number.toScalar();
+  return at::scalar_tensor(scalar,
+                           scalar.isFloatingPoint() ? at::kDouble : at::kLong);
 }
 
-using Function = std::function<c10::IValue(const Values&)>;
-
-Operation operation(size_t arguments, Function compute) {
-  return [arguments, compute = std::move(compute)](Values& stack,
-                                                   const RunMode& /*mode*/) {
+/// Computes in tensors without dimensions: LibTorch's operators have Python's
+/// results for negative numbers, division by zero and mixed types.
+template <typename Compute>
+Operation operation(size_t arguments, Compute compute) {
+  return [arguments, compute](Values& stack, const RunMode& /*mode*/) {
     TORCH_CHECK(stack.size() == arguments,
                 "Expected ",
                 arguments,
                 " arguments of an operation on numbers, but got ",
                 stack.size());
-    stack = {compute(stack)};
+    Numbers numbers;
+    for (const auto& value : stack) {
+      numbers.push_back(tensor_of(value));
+    }
+    stack = {compute(numbers).item()};
   };
-}
-
-Integer integer(const at::Scalar& number) {
-  return number.toLong();
 }
 
 template <typename Compute>
 Operation unary(Compute compute) {
-  return operation(1, [compute](const Values& v) {
-    const auto x = v[0].toScalar();
-    return x.isIntegral(/*includeBool=*/true) ? result(compute(integer(x)))
-                                              : result(compute(x.toDouble()));
-  });
+  return operation(1, [compute](const Numbers& v) { return compute(v[0]); });
 }
 
-/// As in Python: on integers if both are, otherwise on floats.
 template <typename Compute>
 Operation binary(Compute compute) {
-  return operation(2, [compute](const Values& v) {
-    const auto x = v[0].toScalar();
-    const auto y = v[1].toScalar();
-    return x.isIntegral(true) && y.isIntegral(true)
-               ? result(compute(integer(x), integer(y)))
-               : result(compute(x.toDouble(), y.toDouble()));
-  });
+  return operation(2,
+                   [compute](const Numbers& v) { return compute(v[0], v[1]); });
 }
 
-double floor_divide(double left, double right) {
-  return std::floor(left / right);
+at::Tensor as_double(const at::Tensor& x) {
+  return x.to(at::kDouble);
 }
 
-Integer floor_divide(Integer left, Integer right) {
-  TORCH_CHECK(right != 0, "Expected no division by zero, but got one");
-  const Integer quotient = left / right;
-  return left % right != 0 && (left < 0) != (right < 0) ? quotient - 1
-                                                        : quotient;
+at::Tensor as_integer(const at::Tensor& x) {
+  return x.to(at::kLong);
 }
 
-Integer truncate(Integer value) {
-  return value;
+at::Tensor power(const at::Tensor& x, const at::Tensor& y) {
+  const bool is_fraction = y.item<double>() < 0;
+  return at::pow(is_fraction ? as_double(x) : x, y);
 }
 
-Integer truncate(double value) {
-  TORCH_CHECK(
-      std::abs(value) < 9e18, "Expected a number of 64 bits, but got ", value);
-  return static_cast<Integer>(value);
-}
-
-c10::IValue power(const Values& v) {
-  const auto exponent = v[1].toScalar();
-  const double value =
-      std::pow(v[0].toScalar().toDouble(), exponent.toDouble());
-  const bool is_integer = v[0].isInt() && v[1].isInt() && v[1].toInt() >= 0;
-  return is_integer ? result(truncate(value)) : result(value);
-}
-
-c10::IValue item_at(const Values& v) {
-  const auto items = v[0].isTuple() ? v[0].toTupleRef().elements().vec()
-                                    : v[0].toListRef().vec();
-  const int64_t at = v[1].toInt();
-  TORCH_CHECK(at >= 0 && at < static_cast<int64_t>(items.size()),
-              "Expected an index below ",
-              items.size(),
-              ", but got ",
-              at);
-  return items[static_cast<size_t>(at)];
+at::Tensor choose(const Numbers& v) {
+  return at::where(v[0].to(at::kBool), v[1], v[2]);
 }
 
 }  // namespace
 
 Operation number_operation(const std::string& name) {
-  const auto as_real = [](auto x) { return static_cast<double>(x); };
   static const std::map<std::string, Operation> operations{
       {"_operator.add", binary(std::plus<>())},
       {"_operator.sub", binary(std::minus<>())},
       {"_operator.mul", binary(std::multiplies<>())},
       {"_operator.neg", unary(std::negate<>())},
-      {"_operator.pos", unary([](auto x) { return x; })},
-      {"_operator.floordiv",
-       binary([](auto x, auto y) { return floor_divide(x, y); })},
-      {"_operator.mod",
-       binary([](auto x, auto y) { return x - y * floor_divide(x, y); })},
+      {"_operator.pos", unary([](const auto& x) { return x; })},
+      {"_operator.floordiv", binary([](const auto& x, const auto& y) {
+         return at::floor_divide(x, y);
+       })},
+      {"_operator.mod", binary([](const auto& x, const auto& y) {
+         return at::remainder(x, y);
+       })},
       {"_operator.truediv",
-       binary([=](auto x, auto y) { return as_real(x) / as_real(y); })},
-      {"_operator.pow", operation(2, power)},
+       binary([](const auto& x, const auto& y) { return as_double(x) / y; })},
+      {"_operator.pow", binary(power)},
       {"_operator.eq", binary(std::equal_to<>())},
       {"_operator.ne", binary(std::not_equal_to<>())},
       {"_operator.lt", binary(std::less<>())},
       {"_operator.le", binary(std::less_equal<>())},
       {"_operator.gt", binary(std::greater<>())},
       {"_operator.ge", binary(std::greater_equal<>())},
-      {"_operator.and_", binary(std::logical_and<>())},
-      {"_operator.or_", binary(std::logical_or<>())},
-      {"_operator.getitem", operation(2, item_at)},
-      {"torch.sym_not", unary(std::logical_not<>())},
-      {"torch.sym_int", unary([](auto x) { return truncate(x); })},
-      {"math.trunc", unary([](auto x) { return truncate(x); })},
-      {"torch.sym_float", unary(as_real)},
-      {"torch.sym_max", binary([](auto x, auto y) { return x < y ? y : x; })},
-      {"torch.sym_min", binary([](auto x, auto y) { return y < x ? y : x; })},
-      {"torch.sym_ite",
-       operation(3,
-                 [](const Values& v) { return v[0].toBool() ? v[1] : v[2]; })},
+      {"_operator.and_", binary(at::logical_and)},
+      {"_operator.or_", binary(at::logical_or)},
+      {"torch.sym_not", unary(at::logical_not)},
+      {"torch.sym_int", unary(as_integer)},
+      {"math.trunc", unary(as_integer)},
+      {"torch.sym_float", unary(as_double)},
+      {"torch.sym_max", binary(at::maximum)},
+      {"torch.sym_min", binary(at::minimum)},
+      {"torch.sym_ite", operation(3, choose)},
       {"torch._sym_sqrt",
-       unary([=](auto x) { return std::sqrt(as_real(x)); })}};
+       unary([](const auto& x) { return as_double(x).sqrt(); })}};
   const auto found = operations.find(name);
   return found == operations.end() ? nullptr : found->second;
 }

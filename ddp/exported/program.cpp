@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include <c10/util/StringUtil.h>
+
 namespace ddp::detail {
 namespace {
 
@@ -9,51 +11,23 @@ namespace {
 /// other expressions, such as 2*s0, which follow from their symbols.
 std::string symbol_of(const std::string& expression) {
   const std::string start = "Symbol('";
+  if (expression.compare(0, start.size(), start) != 0) {
+    return "";
+  }
   const auto end = expression.find('\'', start.size());
-  const bool is_symbol = expression.compare(0, start.size(), start) == 0 &&
-                         end != std::string::npos &&
-                         expression.find('(', end) == std::string::npos;
-  return is_symbol ? expression.substr(start.size(), end - start.size()) : "";
-}
-
-/// Lets the counters of batch normalisation rest in eval().
-void stop_counters_in_eval(const std::vector<StateInput>& state,
-                           ExportedGraph& graph) {
-  std::set<std::optional<size_t>> counters;
-  for (size_t i = 0; i < state.size(); ++i) {
-    if (state[i].name.find("num_batches_tracked") != std::string::npos) {
-      counters.insert(graph.inputs[i]);
-    }
-  }
-  for (auto& node : graph.nodes) {
-    if (node.target == "torch.ops.aten.add_.Tensor" &&
-        !node.arguments.empty() &&
-        node.arguments[0].kind == ExportedArgument::Kind::slot &&
-        counters.count(node.arguments[0].at) > 0) {
-      node.operation = [add = node.operation](Values& stack,
-                                              const RunMode& mode) {
-        mode.training ? add(stack, mode) : stack.resize(1);
-      };
-    }
-  }
+  return expression.substr(start.size(), end - start.size());
 }
 
 bool is_number(const c10::IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
 }
 
-bool is_equal(const c10::IValue& left, const c10::IValue& right) {
-  return is_number(left) && is_number(right)
-             ? left.toScalar().toDouble() == right.toScalar().toDouble()
-             : left.tagKind() == right.tagKind() && left == right;
-}
-
-/// Returns a size that was checked before.
+/// Returns the size of a leaf that has been checked.
 int64_t size_of(const Values& leaves, const std::pair<size_t, size_t>& at) {
   return leaves[at.first].toTensor().size(static_cast<int64_t>(at.second));
 }
 
-/// Checks a leaf of the arguments, after those before it.
+/// Checks a leaf of the arguments. The leaves before it have been checked.
 void check_leaf(const std::vector<UserInput>& users,
                 const Values& leaves,
                 size_t at) {
@@ -69,7 +43,7 @@ void check_leaf(const std::vector<UserInput>& users,
                 is_number(value) ? c10::str(value) : "a " + value.tagKind());
   };
   if (fixed) {
-    return expect(is_equal(*fixed, value), *fixed);
+    return expect(*fixed == value, *fixed);
   }
   if (!sizes) {
     return expect(is_number(value), "a number");
@@ -82,19 +56,17 @@ void check_leaf(const std::vector<UserInput>& users,
   for (size_t i = 0; i < sizes->size(); ++i) {
     const auto& [least, most, same_as] = (*sizes)[i];
     const int64_t size = size_of(leaves, {at, i});
-    if (size < least || size > most) {
-      TORCH_CHECK(false,
-                  "Expected dimension ",
-                  i,
-                  " of input ",
-                  name,
-                  " to be ",
-                  least == most ? c10::str(least)
-                                : c10::str("from ", least, " to ", most),
-                  ", as in the export, but got ",
-                  size,
-                  "; export it as dynamic (dynamic_shapes)");
-    }
+    TORCH_CHECK(size >= least && size <= most,
+                "Expected dimension ",
+                i,
+                " of input ",
+                name,
+                " to be ",
+                least == most ? c10::str(least)
+                              : c10::str("from ", least, " to ", most),
+                ", as in the export, but got ",
+                size,
+                "; export it as dynamic (dynamic_shapes)");
     TORCH_CHECK(!same_as || size == size_of(leaves, *same_as),
                 "Expected dimension ",
                 i,
@@ -128,8 +100,7 @@ std::vector<Dimension> read_sizes(
       if (const auto range = ranges.find(symbol)) {
         const auto least = range->find("min_val");
         const auto most = range->find("max_val");
-        // torch.export writes 2 for any size, as a program for 0 or 1 may
-        // differ.
+        // torch.export writes 2 for a dimension of any size.
         dimension.least = least && least->integer() > 2 ? least->integer() : 0;
         dimension.most = most ? most->integer() : INT64_MAX;
         const auto [first, is_new] =
@@ -164,23 +135,22 @@ void read_inputs(const JsonValue& module,
     }
     users.push_back(std::move(input));
   };
+  using Kind = StateInput::Kind;
+  static const std::map<std::string, Kind> kinds{
+      {"parameter", Kind::parameter},
+      {"buffer", Kind::buffer},
+      {"tensor_constant", Kind::constant}};
   for (const auto& spec : module.at("signature").at("input_specs").elements()) {
     const auto [kind, value] = spec.only_member();
-    if (kind == "user_input") {
+    if (const auto found = kinds.find(kind); found != kinds.end()) {
+      const auto& name = value.at(kind + "_name").text();
+      state.push_back({found->second,
+                       name,
+                       name.find("num_batches_tracked") != std::string::npos});
+    } else if (kind == "user_input") {
       add_user(value.at("arg"));
     } else if (kind == "constant_input") {
       add_user(value.at("value"));
-    } else if (!users.empty()) {
-      spec.refuse("an argument, after which others come");
-    } else if (kind == "parameter") {
-      state.push_back(
-          {StateInput::Kind::parameter, value.at("parameter_name").text()});
-    } else if (kind == "buffer") {
-      state.push_back(
-          {StateInput::Kind::buffer, value.at("buffer_name").text()});
-    } else if (kind == "tensor_constant") {
-      state.push_back({StateInput::Kind::constant,
-                       value.at("tensor_constant_name").text()});
     } else {
       spec.refuse(
           "a parameter, a buffer, a constant tensor or an argument; objects of "
@@ -230,22 +200,16 @@ ExportedProgram::ExportedProgram(
   arguments = std::move(inputs.children[0]);
   kwargs = std::move(inputs.children[1]);
   results = parse_tree_spec(signature.at("out_spec"));
-  std::set<std::string> all_missing;
-  const auto read = read_graph(module.at("graph"), device, all_missing);
-  std::string missing;
-  for (const auto& one : all_missing) {
-    missing += "\n  " + one;
-  }
+  std::set<std::string> missing;
+  graph = read_graph(module.at("graph"), device, missing);
   TORCH_CHECK(missing.empty(),
               "it needs what neither this LibTorch nor the libraries of "
-              "ExportedModuleOptions have:",
-              missing);
-  TORCH_CHECK(read->inputs.size() == state.size() + users.size() &&
-                  read->outputs.size() == results.size &&
+              "ExportedModuleOptions have:\n  ",
+              c10::Join("\n  ", missing));
+  TORCH_CHECK(graph->inputs.size() == state.size() + users.size() &&
+                  graph->outputs.size() == results.size &&
                   users.size() == arguments.size + kwargs.size,
               "its program does not match its signature");
-  stop_counters_in_eval(state, *read);
-  graph = read;
 }
 
 Values ExportedProgram::leaves_of(

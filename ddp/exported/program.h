@@ -18,8 +18,7 @@ namespace ddp::detail {
 struct Dimension {
   int64_t least = 0;
   int64_t most = INT64_MAX;
-  /// The input (by its number among those of the user) and the dimension that
-  /// has the same size.
+  /// An earlier user input, by its number, and its dimension of equal size.
   std::optional<std::pair<size_t, size_t>> same_as;
 };
 
@@ -28,6 +27,8 @@ struct StateInput {
   enum class Kind { parameter, buffer, constant };
   Kind kind = Kind::parameter;
   std::string name;
+  /// Whether this is a counter of batch normalisation, which rests in eval().
+  bool is_counter = false;
 };
 
 /// A leaf of the arguments of forward.
@@ -37,16 +38,16 @@ struct UserInput {
   std::optional<c10::IValue> fixed;             ///< the only value of a number
 };
 
-/// A graph, and what forward takes and returns.
+/// A graph, with the structure of the arguments and results of forward.
 struct ExportedProgram {
   std::shared_ptr<const ExportedGraph> graph;
   std::vector<StateInput> state;  ///< the first inputs of the graph
-  std::vector<UserInput> users;   ///< the other ones
+  std::vector<UserInput> users;   ///< the inputs of the graph after the state
   TreeSpec arguments;             ///< a tuple
   TreeSpec kwargs;                ///< a dict
   TreeSpec results;
 
-  /// @param tensors  of the file.
+  /// @param tensors  the tensors of the file.
   ExportedProgram(const JsonValue& file,
                   const std::map<std::string, ExportedTensor>& tensors);
 

@@ -23,8 +23,8 @@ struct TreeSpec {
 TreeSpec parse_tree_spec(const JsonValue& text);
 
 /// Appends the leaves of `value` to `leaves`.
-/// @param place  of the value, for errors: "argument 0".
-/// @throws c10::Error if the value is no such container.
+/// @param place  names the value in errors: "argument 0".
+/// @throws c10::Error if a container of `value` differs from `spec`.
 void flatten_tree(const TreeSpec& spec,
                   const c10::IValue& value,
                   const std::string& place,

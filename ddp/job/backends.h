@@ -10,7 +10,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/detail/connect_on_thread.h"
-#include "ddp/job/rendezvous.h"
 
 namespace ddp::detail {
 
@@ -20,7 +19,8 @@ struct BackendSpec {
   int rank = 0;
   int size = 1;
   c10::Device device = c10::Device(c10::kCPU);
-  std::chrono::milliseconds timeout{0};  ///< of one collective
+  /// Time limit of one collective.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
   /// Time limit for connecting the ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// Called while the ranks connect. May be null.
@@ -93,12 +93,6 @@ void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
 ///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
 ///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
-
-/// Creates an NCCL backend. The ranks learn by `exchange` where their store
-/// is. Collective.
-/// @throws c10::Error as `make_nccl_backend` and `open_store_by`.
-c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
-    int rank, int size, c10::Device device, const ByteExchange& exchange);
 
 /// Number of GPUs that NCCL could use here; 0 if LibTorch was built without
 /// CUDA.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
@@ -66,8 +67,7 @@ class MpiBackend : public c10d::Backend {
     const auto lock = enter("all-reduce");
     const at::NoGradGuard no_grad;
     for (auto& tensor : tensors) {
-      check_tensor(tensor);
-      const at::Tensor flat = reducible(tensor);
+      const at::Tensor flat = contiguous(tensor, reduced_type(tensor));
       reduce_in_place(flat.is_complex() ? at::view_as_real(flat) : flat,
                       operation_for(tensor, options.reduceOp));
       copy_back(tensor, flat);
@@ -81,11 +81,9 @@ class MpiBackend : public c10d::Backend {
     const auto lock = enter("broadcast");
     const at::NoGradGuard no_grad;
     for (auto& tensor : tensors) {
-      check_tensor(tensor);
-      const at::Tensor flat = tensor.contiguous();
-      auto* bytes = static_cast<char*>(flat.data_ptr());
+      const at::Tensor flat = contiguous(tensor, tensor.scalar_type());
       for_pieces(flat.nbytes(), [&](size_t first, int count) {
-        check_mpi(MPI_Bcast(bytes + first,
+        check_mpi(MPI_Bcast(static_cast<char*>(flat.data_ptr()) + first,
                             count,
                             MPI_BYTE,
                             static_cast<int>(options.rootRank),
@@ -101,30 +99,26 @@ class MpiBackend : public c10d::Backend {
       std::vector<std::vector<at::Tensor>>& outputs,
       std::vector<at::Tensor>& inputs,
       const c10d::AllgatherOptions& /*options*/) override {
-    const auto lock = enter("all-gather");
-    gather_bytes(inputs.at(0), outputs.at(0));
-    return done(outputs[0]);
+    return gather_rows("all-gather", inputs.at(0), outputs.at(0));
   }
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& output,
       at::Tensor& input,
       const c10d::AllgatherOptions& /*options*/) override {
-    const auto lock = enter("all-gather");
-    auto rows = output.view({getSize(), input.numel()}).unbind();
-    gather_bytes(input.reshape({-1}), rows);
-    return done({output});
+    return gather_rows("all-gather",
+                       input.reshape({-1}),
+                       output.view({getSize(), input.numel()}).unbind());
   }
 
   c10::intrusive_ptr<c10d::Work> gather(
       std::vector<std::vector<at::Tensor>>& outputs,
       std::vector<at::Tensor>& inputs,
       const c10d::GatherOptions& /*options*/) override {
-    const auto lock = enter("gather");
-    std::vector<at::Tensor> none;
-    auto& rows = outputs.empty() ? none : outputs[0];
-    gather_bytes(inputs.at(0), rows);
-    return done(rows);
+    return gather_rows(
+        "gather",
+        inputs.at(0),
+        outputs.empty() ? std::vector<at::Tensor>() : outputs[0]);
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(
@@ -135,8 +129,8 @@ class MpiBackend : public c10d::Backend {
   }
 
  private:
-  /// MPI counts by int.
-  static constexpr size_t kPiece = size_t{1} << 30;
+  /// MPI counts by int. A gathered piece of all ranks needs memory.
+  static constexpr size_t kPiece = size_t{1} << 26;
 
   /// Returns whether MPI lets this thread call it.
   bool may_call() const {
@@ -167,13 +161,14 @@ class MpiBackend : public c10d::Backend {
     return std::unique_lock(mutex_);
   }
 
-  static void check_tensor(const at::Tensor& tensor) {
+  static at::Tensor contiguous(const at::Tensor& tensor, at::ScalarType type) {
     TORCH_CHECK(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
                 "Expected a dense CPU tensor for a group of ddp::mpi_group, "
                 "but got one with layout ",
                 tensor.layout(),
                 " on ",
                 tensor.device());
+    return tensor.to(type).contiguous();
   }
 
   static c10::intrusive_ptr<c10d::Work> done(std::vector<at::Tensor> tensors) {
@@ -190,39 +185,16 @@ class MpiBackend : public c10d::Backend {
   }
 
   template <typename Call>
-  static void for_pieces(size_t size, const Call& call, size_t piece = kPiece) {
-    for (size_t first = 0; first < size; first += piece) {
-      call(first, static_cast<int>(std::min(piece, size - first)));
+  static void for_pieces(size_t size, const Call& call) {
+    for (size_t first = 0; first < size; first += kPiece) {
+      call(first, static_cast<int>(std::min(kPiece, size - first)));
     }
   }
 
-  /// Returns the contiguous tensor to reduce: a float one for narrow floats.
-  static at::Tensor reducible(const at::Tensor& tensor) {
-    const bool is_narrow = tensor.is_floating_point() && tensor.itemsize() < 4;
-    return (is_narrow ? tensor.to(at::kFloat) : tensor).contiguous();
-  }
-
-  static MPI_Datatype datatype_of(const at::Tensor& tensor) {
-    switch (tensor.scalar_type()) {
-      case at::kByte:
-        return MPI_UINT8_T;
-      case at::kChar:
-        return MPI_INT8_T;
-      case at::kShort:
-        return MPI_INT16_T;
-      case at::kInt:
-        return MPI_INT32_T;
-      case at::kLong:
-        return MPI_INT64_T;
-      case at::kFloat:
-        return MPI_FLOAT;
-      case at::kDouble:
-        return MPI_DOUBLE;
-      default:
-        TORCH_CHECK(false,
-                    "Expected a type that MPI reduces, but got ",
-                    tensor.scalar_type());
-    }
+  /// Narrow floats are summed in float, integers of any width in 64 bits.
+  static at::ScalarType reduced_type(const at::Tensor& tensor) {
+    const bool is_integer = at::isIntegralType(tensor.scalar_type(), true);
+    return is_integer ? at::kLong : at::toOpMathType(tensor.scalar_type());
   }
 
   static MPI_Op operation_for(const at::Tensor& tensor,
@@ -238,64 +210,54 @@ class MpiBackend : public c10d::Backend {
     return is_min ? MPI_MIN : MPI_MAX;
   }
 
-  void reduce_in_place(const at::Tensor& flat, MPI_Op operation) {
-    const auto type = datatype_of(flat);
-    auto* bytes = static_cast<char*>(flat.data_ptr());
-    const auto width = static_cast<size_t>(flat.element_size());
+  template <typename T>
+  void reduce_as(MPI_Datatype type, const at::Tensor& flat, MPI_Op operation) {
+    auto* numbers = flat.data_ptr<T>();
     for_pieces(static_cast<size_t>(flat.numel()), [&](size_t first, int count) {
-      check_mpi(MPI_Allreduce(MPI_IN_PLACE,
-                              bytes + first * width,
-                              count,
-                              type,
-                              operation,
-                              comm_),
-                "MPI_Allreduce");
+      check_mpi(
+          MPI_Allreduce(
+              MPI_IN_PLACE, numbers + first, count, type, operation, comm_),
+          "MPI_Allreduce");
     });
   }
 
-  /// Fills `outputs`, one tensor per rank; none: this rank wants none.
-  void gather_bytes(const at::Tensor& input, std::vector<at::Tensor>& outputs) {
-    const at::NoGradGuard no_grad;
-    check_tensor(input);
-    const auto size = static_cast<size_t>(getSize());
-    TORCH_CHECK(outputs.empty() || outputs.size() == size,
-                "Expected an output for each of ",
-                size,
-                " ranks, but got ",
-                outputs.size());
-    const at::Tensor flat = input.contiguous();
-    std::vector<at::Tensor> rows;
-    for (const auto& output : outputs) {
-      check_tensor(output);
-      TORCH_CHECK(output.nbytes() == flat.nbytes(),
-                  "Expected outputs of ",
-                  flat.nbytes(),
-                  " bytes, as the input has, but got one of ",
-                  output.nbytes());
-      rows.push_back(output.contiguous());
+  void reduce_in_place(const at::Tensor& flat, MPI_Op operation) {
+    switch (flat.scalar_type()) {
+      case at::kLong:
+        return reduce_as<int64_t>(MPI_INT64_T, flat, operation);
+      case at::kFloat:
+        return reduce_as<float>(MPI_FLOAT, flat, operation);
+      default:
+        return reduce_as<double>(MPI_DOUBLE, flat, operation);
     }
-    const size_t piece = kPiece / size;
-    std::vector<char> all(size * std::min(piece, flat.nbytes()));
-    auto* mine = static_cast<char*>(flat.data_ptr());
-    const auto gather_piece = [&](size_t first, int count) {
-      check_mpi(MPI_Allgather(mine + first,
+  }
+
+  /// Fills `outputs`, one tensor per rank; none: this rank wants none.
+  c10::intrusive_ptr<c10d::Work> gather_rows(const char* call,
+                                             const at::Tensor& input,
+                                             std::vector<at::Tensor> outputs) {
+    const auto lock = enter(call);
+    const at::NoGradGuard no_grad;
+    const at::Tensor bytes =
+        contiguous(input, input.scalar_type()).view({-1}).view(at::kByte);
+    const at::Tensor all = at::empty({getSize(), bytes.numel()}, at::kByte);
+    for_pieces(bytes.nbytes(), [&](size_t first, int count) {
+      const at::Tensor piece = at::empty({getSize(), count}, at::kByte);
+      check_mpi(MPI_Allgather(bytes.data_ptr<uint8_t>() + first,
                               count,
                               MPI_BYTE,
-                              all.data(),
+                              piece.data_ptr(),
                               count,
                               MPI_BYTE,
                               comm_),
                 "MPI_Allgather");
-      for (size_t rank = 0; rank < rows.size(); ++rank) {
-        const char* begin = all.data() + rank * static_cast<size_t>(count);
-        auto* row = static_cast<char*>(rows[rank].data_ptr());
-        std::copy(begin, begin + count, row + first);
-      }
-    };
-    for_pieces(flat.nbytes(), gather_piece, piece);
-    for (size_t rank = 0; rank < rows.size(); ++rank) {
-      copy_back(outputs[rank], rows[rank]);
+      all.narrow(1, static_cast<int64_t>(first), count).copy_(piece);
+    });
+    for (size_t rank = 0; rank < outputs.size(); ++rank) {
+      const at::Tensor row = all[static_cast<int64_t>(rank)];
+      outputs[rank].copy_(row.view(input.scalar_type()).view(input.sizes()));
     }
+    return done(std::move(outputs));
   }
 
   MPI_Comm comm_;
@@ -342,10 +304,12 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 /// - `device` is the CPU: MPI's collectives of CPU tensors, each of which has
 ///   completed when it returns: all-reduce, broadcast, all-gather, gather
 ///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
-///   summed in float.
+///   reduced in float, integers in 64 bits.
 /// - `device` is a GPU: an NCCL group, whose ranks find each other through a
 ///   store at rank 0, at a port chosen by the kernel that travels over `comm`.
-///   Errors are catchable as those of `init_process_group` are.
+///   After an error of NCCL or CUDA LibTorch's watchdog ends the process,
+///   unless the program has set TORCH_NCCL_ASYNC_ERROR_HANDLING=2 and the
+///   variables beside it in docs/environment.md.
 ///
 /// The group knows nothing of ranks that leave, and reports no wait that never
 /// ends: a rank that dies is MPI's matter, which by default aborts the others.
@@ -401,8 +365,18 @@ inline c10::intrusive_ptr<c10d::Backend> mpi_group(
   detail::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (!device.is_cpu()) {
-    return detail::make_guest_nccl_backend(
-        rank, size, device, mpi_exchange(comm));
+    WorkerEnv env;
+    env.rank = rank;
+    env.world_size = size;
+    detail::BackendSpec spec;
+    spec.rank = rank;
+    spec.size = size;
+    spec.device = device;
+    spec.name = "mpi";
+    spec.guest = true;
+    spec.store =
+        detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
+    return detail::make_nccl_backend(spec);
   }
   MPI_Comm own = MPI_COMM_NULL;
   detail::check_mpi(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");

@@ -15,6 +15,7 @@
 #include "ddp/job/backends.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
+#include "ddp/job/rendezvous.h"
 #include "test/support/catch.h"
 #include "test/support/deny_system_calls.h"
 #include "test/support/rank_processes.h"
@@ -131,8 +132,17 @@ TEST_CASE("a group over NCCL by a host's exchange", "[departures]") {
   const auto ends = test::run_rank_processes(kRanks, [&](int rank) {
     const auto variables = environment();
     const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank));
-    const auto group = detail::make_guest_nccl_backend(
-        rank, kRanks, device, exchange_over(folder / "store", rank));
+    WorkerEnv env;
+    env.rank = rank;
+    env.world_size = kRanks;
+    detail::BackendSpec spec;
+    spec.rank = rank;
+    spec.size = kRanks;
+    spec.device = device;
+    spec.guest = true;
+    spec.store = detail::open_store_by(
+        exchange_over(folder / "store", rank), env, spec.connect_timeout);
+    const auto group = detail::make_nccl_backend(spec);
     std::vector<at::Tensor> tensors{at::full({2}, rank, device)};
     group->allreduce(tensors)->wait();
     TORCH_CHECK(tensors[0].cpu().equal(at::full({2}, 3)));

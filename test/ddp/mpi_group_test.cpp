@@ -241,16 +241,36 @@ TEST_CASE("a tensor of more bytes than MPI counts", "[large]") {
   }
   const auto group = mpi_group(MPI_COMM_WORLD);
   constexpr int64_t kCount = (int64_t{1} << 31) + 5;
-  auto tensor = torch::full({kCount}, world_rank() + 1, at::kByte);
-  std::vector<at::Tensor> tensors{tensor};
-  group->allreduce(tensors)->wait();
-  CHECK(tensor[0].item<int>() == 3);
-  CHECK(tensor[kCount - 1].item<int>() == 3);
-  tensor[kCount - 1].fill_(world_rank());
+  std::vector<at::Tensor> bytes{torch::zeros({kCount}, at::kByte)};
+  bytes[0][kCount - 1].fill_(world_rank());
   c10d::BroadcastOptions from_1;
   from_1.rootRank = 1;
-  group->broadcast(tensors, from_1)->wait();
-  CHECK(tensor[kCount - 1].item<int>() == 1);
+  group->broadcast(bytes, from_1)->wait();
+  CHECK(bytes[0][kCount - 1].item<int>() == 1);
+}
+
+TEST_CASE("tensors of several pieces") {
+  const auto group = mpi_group(MPI_COMM_WORLD);
+  constexpr int64_t kCount = (int64_t{1} << 26) + 5;
+  const auto ends_of = [](const std::vector<at::Tensor>& tensors) {
+    std::vector<int64_t> ends;
+    for (const auto& tensor : tensors) {
+      ends.push_back(tensor[0].item<int64_t>());
+      ends.push_back(tensor[-1].item<int64_t>());
+    }
+    return ends;
+  };
+  std::vector<at::Tensor> sums{
+      torch::full({kCount}, world_rank() + 1, at::kFloat)};
+  group->allreduce(sums)->wait();
+  const int64_t sum = world_size() * (world_size() + 1) / 2;
+  CHECK(ends_of(sums) == std::vector<int64_t>{sum, sum});
+  std::vector<int64_t> all;
+  for (int64_t rank = 0; rank < world_size(); ++rank) {
+    all.insert(all.end(), {rank, rank});
+  }
+  CHECK(ends_of(all_gather(torch::full({kCount}, world_rank(), at::kByte),
+                           group)) == all);
 }
 
 TEST_CASE("what is no group") {

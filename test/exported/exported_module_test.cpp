@@ -1,9 +1,10 @@
-// What trains a torch::nn::Module trains an ExportedModule: the file of
-// export_net.py, which DDP_EXPORTED_NET names.
+// Trains an ExportedModule by everything that trains a torch::nn::Module.
+// DDP_EXPORTED_NET names the file of export_net.py.
 #include "ddp/exported_module.h"
 
 #include <sys/resource.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exported/graph.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
@@ -177,6 +179,44 @@ TEST_CASE("a scaler skips the step of a program whose gradients overflow") {
   CHECK(net->parameters()[0].equal(before));
   CHECK(step(net->forward(batch()).toTensor().sum()));
   CHECK_FALSE(net->parameters()[0].equal(before));
+}
+
+TEST_CASE("operations on numbers have the results of Python's") {
+  struct Case {
+    const char* name;
+    std::vector<c10::IValue> numbers;
+    c10::IValue result;
+  };
+  const auto large = int64_t{1} << 62;
+  const std::vector<Case> cases{{"_operator.add", {large, 1}, large + 1},
+                                {"_operator.add", {1, 0.5}, 1.5},
+                                {"_operator.mul", {-3, true}, -3},
+                                {"_operator.floordiv", {-7, 2}, -4},
+                                {"_operator.floordiv", {7.0, -2}, -4.0},
+                                {"_operator.mod", {-7, 2}, 1},
+                                {"_operator.mod", {7, -3}, -2},
+                                {"_operator.truediv", {1, 3}, 1.0 / 3},
+                                {"_operator.pow", {3, 2}, 9},
+                                {"_operator.pow", {2, -1}, 0.5},
+                                {"_operator.lt", {large, large + 1}, true},
+                                {"_operator.eq", {2, 2.0}, true},
+                                {"_operator.and_", {true, false}, false},
+                                {"torch.sym_not", {false}, true},
+                                {"torch.sym_int", {-2.5}, -2},
+                                {"torch.sym_float", {3}, 3.0},
+                                {"torch.sym_max", {3, -4}, 3},
+                                {"torch.sym_ite", {true, 5, 6}, 5},
+                                {"torch._sym_sqrt", {2}, std::sqrt(2.0)}};
+  for (const auto& [name, numbers, result] : cases) {
+    INFO(name << " of " << numbers);
+    auto stack = numbers;
+    detail::number_operation(name)(stack, {});
+    REQUIRE(stack.size() == 1);
+    CHECK(stack[0] == result);
+  }
+  std::vector<c10::IValue> stack{1, 0};
+  CHECK_THROWS_AS(detail::number_operation("_operator.floordiv")(stack, {}),
+                  c10::Error);
 }
 
 /// Two steps, of which the second is from a checkpoint in another module.

@@ -1,18 +1,15 @@
-// Trains an exported model as zoo_test.py does in Python:
+// Trains exported models one after another, as zoo_test.py does in Python:
 //
-//   train_exported NAME FILE.pt2 STEPS RANKS
-//   train_exported damaged FILE.pt2...     loads and runs each, prints the
-//                                          seconds of the CPU and its error
+//   train_exported STEPS RANKS NAME.pt2...
 //
-// Rank R reads the inputs of each step from FILE.pt2.inputsR and writes the
-// losses of the steps and that of an evaluation to FILE.pt2.lossesR and the
-// trained values to FILE.pt2.trainedR. Rank 0 writes them as a program, too:
-// FILE.pt2.saved.pt2. FILE.eval.pt2 is the program for eval(), if it is there.
-#include <algorithm>
+// Rank R reads the inputs of each step from NAME.pt2.inputsR and writes the
+// losses of the steps and that of an evaluation to NAME.pt2.lossesR and the
+// trained values to NAME.pt2.trainedR. Rank 0 writes them as a program, too:
+// NAME.pt2.saved.pt2. NAME.eval.pt2 is the program for eval(), if it is there.
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -94,16 +91,11 @@ ddp::ExportedModule load(const std::string& path) {
   return ddp::ExportedModule(path, options);
 }
 
-void train(const std::string& name,
-           const std::string& path,
-           int steps,
-           int rank,
-           int ranks) {
-  torch::set_num_threads(1);
+void train(const std::string& path, int steps, int rank, int ranks) {
+  const auto name = std::filesystem::path(path).stem().string();
   auto net = load(path);
   std::optional<ddp::DistributedDataParallel<ddp::ExportedModule>> model;
   if (ranks > 1) {
-    ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
     if (rank > 0) {  // rank 0's values are broadcast
       const torch::NoGradGuard no_grad;
       for (auto& parameter : net->parameters()) {
@@ -165,51 +157,38 @@ void train(const std::string& name,
   if (rank == 0) {
     net->save(path + ".saved.pt2");
   }
+}
+
+void train_all(const std::vector<std::string>& paths,
+               int steps,
+               int rank,
+               int ranks) {
+  torch::set_num_threads(1);
+  if (ranks > 1) {
+    ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
+  }
+  for (const auto& path : paths) {
+    try {
+      train(path, steps, rank, ranks);
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(false, path, ": ", error.what_without_backtrace());
+    }
+  }
   if (ranks > 1) {
     ddp::destroy_process_group();
   }
 }
 
-/// Loads a file, and runs it on inputs of ones. Returns the error, or "".
-std::string error_of(const std::string& path) {
-  try {
-    ddp::ExportedModule net(path);
-    net->forward(torch::ones({8, 6}));
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
-int try_damaged(int count, char** paths) {
-  for (int i = 0; i < count; ++i) {
-    const auto start = std::clock();
-    auto error = error_of(paths[i]);
-    std::replace(error.begin(), error.end(), '\n', ' ');
-    std::printf("%.3f %s\n",
-                static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC,
-                error.c_str());
-    std::fflush(stdout);
-  }
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2 && std::string(argv[1]) == "damaged") {
-    torch::set_num_threads(1);
-    return try_damaged(argc - 2, argv + 2);
-  }
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: train_exported NAME FILE.pt2 STEPS RANKS\n");
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: train_exported STEPS RANKS NAME.pt2...\n");
     return 2;
   }
-  const int ranks = std::atoi(argv[4]);
+  const int ranks = std::atoi(argv[2]);
   const auto train_rank = [&](int rank) {
-    train(argv[1], argv[2], std::atoi(argv[3]), rank, ranks);
+    train_all({argv + 3, argv + argc}, std::atoi(argv[1]), rank, ranks);
   };
   try {
     ranks == 1 ? train_rank(0) : ddp::spawn(train_rank, ranks);

@@ -7,6 +7,7 @@ what C++ saves.
 """
 
 import argparse
+import faulthandler
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from zoo import EVAL_PROGRAMS, ZOO  # noqa: E402
 
 STEPS = 20
-TIMEOUT = 300  # seconds
+COUNTS = (1, 2, 4)  # of ranks
+TIMEOUT = 300  # seconds for all models on one number of ranks
 CLOSE = 1e-6
 
 
@@ -64,11 +66,11 @@ def train(name, module, all_inputs, rank, ranks):
     return losses
 
 
-def make_files(name, path, ranks):
-    """Exports a model. Returns a list of each rank's inputs."""
+def make_files(name, path):
+    """Exports a model. Returns its state and a list of each rank's inputs."""
     torch.manual_seed(0)
     module, draw, shapes = ZOO[name]()
-    all_inputs = [[draw() for _ in range(STEPS + 1)] for _ in range(ranks)]
+    all_inputs = [[draw() for _ in range(STEPS + 1)] for _ in range(max(COUNTS))]
     kwargs = {"scale": 2.0, "extra": None} if name == "nested" else {}
     state = {key: value.clone() for key, value in module.state_dict().items()}
 
@@ -91,11 +93,12 @@ def make_files(name, path, ranks):
 
 
 def run_rank(rank, ranks, folder, files):
-    """Trains all models in Python, and writes what the training has made."""
-    prepare()
+    """Trains all models in Python, and writes their losses and tensors."""
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     if ranks > 1:
         torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+            "gloo", init_method=f"file://{folder}/store{ranks}", rank=rank,
+            world_size=ranks)
     for name, (state, all_inputs) in files.items():
         module, _, _ = ZOO[name]()
         module.load_state_dict(state)
@@ -125,7 +128,7 @@ def differences(name, path, rank, ranks):
             yield f"loss of step {step}: {mine!r} in Python, {theirs!r} in C++"
             break
     trained = torch.load(f"{path}.trained{rank}")
-    saved = torch.export.load(path + ".saved.pt2").state_dict if rank == 0 else {}
+    saved = torch.export.load(path + ".saved.pt2").state_dict if ranks == 1 else {}
     seen = set()
     for key, value in tensors.items():
         # C++ knows a tied parameter under the first of its names.
@@ -145,42 +148,49 @@ def prepare():
     torch.backends.mha.set_fastpath_enabled(False)
 
 
-def check(program, ranks, names):
-    """Prints a line for each model. Returns the number of those that differ."""
+def train_in_cpp(program, ranks, paths):
+    """Returns the error of a training of all models, "" for none."""
+    try:
+        done = subprocess.run([program, str(STEPS), str(ranks), *paths], text=True,
+                              capture_output=True, timeout=TIMEOUT,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+    except subprocess.TimeoutExpired as error:
+        return f"no end within {TIMEOUT} s: {error.stderr}"
+    return f"exit code {done.returncode}: {done.stderr}" if done.returncode else ""
+
+
+def check(program, ranks, folder, files):
+    """Prints a line for each model. Returns the number of models that differ."""
+    # A fork has what its parent has imported. The parent runs no backward().
+    torch.multiprocessing.start_processes(
+        run_rank, (ranks, folder, files), ranks, start_method="fork")
+    paths = {name: os.path.join(folder, name + ".pt2") for name in files}
+    error = train_in_cpp(program, ranks, paths.values())
+    if error:
+        print(f"{ranks} ranks: {error}", flush=True)
+        return 1
     failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        def path_of(name):
-            return os.path.join(folder, name + ".pt2")
-        files = {name: make_files(name, path_of(name), ranks) for name in names}
-        if ranks == 1:
-            run_rank(0, 1, folder, files)
-        else:
-            torch.multiprocessing.spawn(run_rank, (ranks, folder, files), ranks)
-        for name in names:
-            done = subprocess.run(
-                [program, name, path_of(name), str(STEPS), str(ranks)],
-                capture_output=True, text=True, timeout=TIMEOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"})
-            if done.returncode != 0:
-                found = [f"exit code {done.returncode}: {done.stderr}"]
-            else:
-                found = [f"rank {rank}: {one}" for rank in range(ranks)
-                         for one in differences(name, path_of(name), rank, ranks)]
-            equal = "equal" if ranks <= 2 else "close"
-            print(f"{ranks} ranks: {name}: {'; '.join(found) or equal}", flush=True)
-            failed += bool(found)
+    for name, path in paths.items():
+        found = [f"rank {rank}: {one}" for rank in range(ranks)
+                 for one in differences(name, path, rank, ranks)]
+        equal = "equal" if ranks <= 2 else "close"
+        print(f"{ranks} ranks: {name}: {'; '.join(found) or equal}", flush=True)
+        failed += bool(found)
     return failed
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--ranks", type=int, action="append")
+    parser.add_argument("--ranks", type=int, choices=COUNTS, action="append")
     parser.add_argument("names", nargs="*", default=list(ZOO))
     arguments = parser.parse_args()
     prepare()
-    failed = sum(check(arguments.program, ranks, arguments.names)
-                 for ranks in arguments.ranks or [1, 2, 4])
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: make_files(name, os.path.join(folder, name + ".pt2"))
+                 for name in arguments.names}
+        failed = sum(check(arguments.program, ranks, folder, files)
+                     for ranks in arguments.ranks or COUNTS)
     return 1 if failed else 0
 
 

@@ -3,7 +3,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdlib>
-#include <numeric>
 #include <string>
 
 #include "ddp/base/gpu_checks.h"
@@ -89,24 +88,6 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
   // the first step.
   connect_gpu(backend, spec.device, spec.connect_timeout, spec.peer_failure);
   return backend;
-}
-
-c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
-    int rank, int size, c10::Device device, const ByteExchange& exchange) {
-  BackendSpec spec;
-  spec.rank = rank;
-  spec.size = size;
-  spec.device = device;
-  spec.timeout = std::chrono::minutes(30);
-  spec.name = "guest";
-  spec.guest = true;
-  spec.ranks.resize(static_cast<size_t>(size));
-  std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
-  WorkerEnv env;
-  env.rank = rank;
-  env.world_size = size;
-  spec.store = open_store_by(exchange, env, spec.connect_timeout);
-  return make_nccl_backend(spec);
 }
 
 int nccl_device_count() {

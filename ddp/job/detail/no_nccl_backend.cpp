@@ -8,13 +8,6 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec&) {
               "program was built with a CPU-only one; use backend \"gloo\"");
 }
 
-c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(int,
-                                                          int,
-                                                          c10::Device,
-                                                          const ByteExchange&) {
-  return make_nccl_backend({});
-}
-
 void connect_gpu(c10::intrusive_ptr<c10d::Backend>,
                  c10::Device,
                  std::chrono::milliseconds,
