@@ -5,10 +5,13 @@
 #include "ddp/base/text/rank_text.h"
 #include "launcher/base/text.h"
 #include "launcher/hosts/coordinator/admission.h"
-#include "launcher/hosts/protocol/waiting_news.h"
 
 namespace launcher {
 namespace {
+
+std::string seconds_until(Gathering::Time then, Gathering::Time now) {
+  return patience_text(std::chrono::ceil<std::chrono::seconds>(then - now));
+}
 
 bool has_gone(const WorldBroken& lost) {
   return lost.change == WorldBroken::Change::left ||
@@ -127,15 +130,15 @@ std::string Gathering::describe(const HostTable& hosts,
 std::string Gathering::end_text(int joined, int known, Time now) const {
   const Time last = since_ + timeouts_.join;
   if (joined < terms_.least_hosts || !enough_since_) {
-    return "; gives up" + in_seconds(last - now) +
+    return "; gives up in " + seconds_until(last, now) +
            " (--rdzv-conf join_timeout)";
   }
   const bool are_all_here = joined == known;
-  return "; starts without others" +
-         in_seconds((are_all_here
-                         ? std::min(last, *enough_since_ + timeouts_.last_call)
-                         : last) -
-                    now) +
+  return "; starts without others in " +
+         seconds_until(
+             are_all_here ? std::min(last, *enough_since_ + timeouts_.last_call)
+                          : last,
+             now) +
          (are_all_here ? " (--rdzv-conf last_call_timeout)"
                        : " (--rdzv-conf join_timeout)");
 }

@@ -75,14 +75,9 @@ Actions Policy::on_joining(const Event& event) {
       event);
 }
 
-/// After a failure here, the failure stays the cause of the end.
 Actions Policy::on_waiting(const Event& event) {
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
-                   if (failure_of(cause_) &&
-                       broken.change == WorldBroken::Change::unreachable) {
-                     return end_job(cause_);
-                   }
                    note_broken_world(broken);
                    return join_again();
                  },
@@ -90,6 +85,7 @@ Actions Policy::on_waiting(const Event& event) {
       event);
 }
 
+/// After a failure here, the failure stays the cause of the end.
 Actions Policy::on_without_workers(const Event& event) {
   const auto end_by = [this](const Cause& cause) {
     return end_job(failure_of(cause_) ? cause_ : cause);

@@ -101,8 +101,7 @@ using Actions = std::vector<Action>;
 ///   not count: end of the attempt as for a broken world.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
-///   WorldBroken -> WriteReport, Join, joining; the end if a worker has failed
-///   here and the coordinator is unreachable.
+///   WorldBroken -> WriteReport, Join, joining.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
