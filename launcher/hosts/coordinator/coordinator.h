@@ -40,9 +40,9 @@ namespace launcher {
 /// the news as an answer to each of its messages.
 ///
 /// A host that is silent for RendezvousTimeouts::silence() is removed. A host
-/// whose connection ends is removed if it does not connect again within two
-/// seconds. A host that lost its connection connects again at once and keeps
-/// its place; a killed ddprun does not.
+/// whose connection ends is removed if it does not connect again within a
+/// keep-alive interval: it connects again at once, shows its Hello::id and
+/// keeps its seat, but a killed ddprun does not.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -110,8 +110,6 @@ class Coordinator {
   void on_state(Connection from, const HostState& state);
   void on_state_in_world(KnownHost& host);
   void on_connection_lost(HostTable::iterator away, const std::string& how);
-  void mark_reconnected(KnownHost& host);
-  Time removal_time(const KnownHost& host) const;
   void remove(HostTable::iterator gone,
               WorldBroken::Change change,
               const std::string& how = "");
@@ -144,11 +142,9 @@ class Coordinator {
   int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
   int restarts_ = 0;
-  int64_t arrivals_ = 0;           // number of hosts that were ever admitted
-  bool has_lost_ = false;          // a world has ended; broken_ is the reason
-  bool has_success_ = false;       // of a host in the present world
-  bool answer_all_ = false;        // a change that all hosts must hear of
-  std::vector<WorldBroken> lost_;  // lost hosts of the last world
+  int64_t arrivals_ = 0;      // number of hosts that were ever admitted
+  bool has_success_ = false;  // of a host in the present world
+  bool answer_all_ = false;   // a change that all hosts must hear of
   /// Change that ended the last world. The initial value is for a world of an
   /// earlier coordinator at this endpoint, which a host may still know.
   WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};

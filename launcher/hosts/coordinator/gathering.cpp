@@ -64,15 +64,6 @@ std::string missing_ranks_text(const HostTable& hosts, const JobTerms& terms) {
              : "; no host yet for node " + ddp::detail::rank_list(ranks);
 }
 
-std::string losses_text(const std::vector<WorldBroken>& lost) {
-  constexpr size_t kMostLosses = 8;
-  std::string text;
-  for (size_t at = 0; at < std::min(lost.size(), kMostLosses); ++at) {
-    text += "; " + loss_text(lost[at]);
-  }
-  return text;
-}
-
 }  // namespace
 
 Gathering::Gathering(const JobTerms& terms,
@@ -107,7 +98,6 @@ Gathering::Verdict Gathering::judge(const HostTable& hosts,
 
 std::string Gathering::describe(const HostTable& hosts,
                                 int joined,
-                                const std::vector<WorldBroken>& lost,
                                 Time now) const {
   const int known = static_cast<int>(hosts.size());
   std::string text = std::to_string(joined) + " of " +
@@ -123,7 +113,7 @@ std::string Gathering::describe(const HostTable& hosts,
                      [](const KnownHost& host) { return !host.has_joined(); }) +
             " are still to end";
   }
-  return text + missing_ranks_text(hosts, terms_) + losses_text(lost) +
+  return text + missing_ranks_text(hosts, terms_) +
          end_text(joined, known, now);
 }
 

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "launcher/hosts/coordinator/host_table.h"
 
@@ -45,11 +44,7 @@ class Gathering {
   /// Text with the joined hosts, the missing ones and the end of the wait.
   ///
   /// @param joined  number of hosts that have joined
-  /// @param lost  lost hosts of the last world
-  std::string describe(const HostTable& hosts,
-                       int joined,
-                       const std::vector<WorldBroken>& lost,
-                       Time now) const;
+  std::string describe(const HostTable& hosts, int joined, Time now) const;
 
   /// Time at which the verdict can change without a message.
   Time next_deadline(Time now) const;

@@ -5,7 +5,7 @@
 namespace launcher {
 
 bool KnownHost::has_succeeded_in(int generation) const {
-  return is_in(generation) && !state.joins && state.outcome &&
+  return is_in(generation) && state.outcome &&
          std::holds_alternative<HostSucceeded>(*state.outcome);
 }
 

@@ -17,19 +17,18 @@ struct KnownHost {
   Hello hello;
   HostState state{};
   std::optional<World> seat{};  ///< in the present world, or in the last one
-  std::chrono::steady_clock::time_point last_heard{};
+  /// Time at which it is lost, unless it sends a message before.
+  std::chrono::steady_clock::time_point lost_at{};
   int64_t arrival = 0;  ///< its number among all hosts ever admitted
-  /// Time at which its connection ended. It may connect again.
-  std::optional<std::chrono::steady_clock::time_point> away_since{};
-  std::string how_lost{};  ///< reason for the end of that connection
+  bool is_connected = true;
+  std::string how_lost{};  ///< reason for the end of its last connection
 
   /// Whether it waits for the next world and is connected.
-  bool has_joined() const { return state.joins && !away_since; }
+  bool has_joined() const { return state.joins && is_connected; }
 
   /// Whether that world is the last one that it knows.
   bool is_in(int generation) const { return state.generation == generation; }
-  /// Whether its workers have succeeded in that world, and it does not start
-  /// them again.
+  /// Whether its workers have succeeded in that world.
   bool has_succeeded_in(int generation) const;
 };
 
