@@ -85,7 +85,7 @@ Coordinator::Actions Coordinator::update_and_answer(
     std::optional<Connection> asker) {
   remove_silent_hosts();
   form_or_give_up();
-  if (phase_ == Phase::running && counts_.succeeded == counts_.seated) {
+  if (phase_ == Phase::running && has_success_ && have_all_succeeded()) {
     close(0, "");
   }
   finish_closing();
@@ -98,13 +98,6 @@ Coordinator::Actions Coordinator::update_and_answer(
     send_answer(next->first, next->second);
   }
   return std::exchange(actions_, {});
-}
-
-/// Changes a host and its part of counts_.
-void Coordinator::update(KnownHost& host, const std::function<void()>& change) {
-  counts_ -= counts_of(host, generation_);
-  change();
-  counts_ += counts_of(host, generation_);
 }
 
 void Coordinator::on_hello(Connection from, const Hello& hello) {
@@ -157,7 +150,7 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
   auto host = hosts_.extract(known);
   host.key() = from;
   host.mapped().lost_at = now_ + options_.timeouts.silence();
-  update(host.mapped(), [&] { host.mapped().is_connected = true; });
+  host.mapped().is_connected = true;
   hosts_.insert(std::move(host));
 }
 
@@ -173,11 +166,11 @@ void Coordinator::on_state(Connection from, const HostState& state) {
   if (state.number <= host.state.number) {
     return;
   }
-  update(host, [&] { host.state = state; });
+  host.state = state;
   if (phase_ == Phase::running && host.seat) {
     on_state_in_world(host);
   } else if (phase_ == Phase::running && state.joins &&
-             counts_.seated < options_.terms.most_hosts && !has_success_) {
+             last_host_count_ < options_.terms.most_hosts && !has_success_) {
     break_world({Change::joined, host.hello.host});
   }
 }
@@ -217,7 +210,7 @@ void Coordinator::on_connection_lost(HostTable::iterator away,
     return;
   }
   KnownHost& host = away->second;
-  update(host, [&] { host.is_connected = false; });
+  host.is_connected = false;
   host.how_lost = "its connection has ended" + (how.empty() ? "" : ": " + how);
   host.lost_at = std::min(host.lost_at, now_ + options_.timeouts.keep_alive);
   next_removal_ = std::min(next_removal_, host.lost_at);
@@ -229,7 +222,6 @@ void Coordinator::remove(HostTable::iterator gone,
   const KnownHost host = std::move(gone->second);
   const WorldBroken lost{change, host.hello.host, how};
   hosts_.erase(gone);
-  counts_ -= counts_of(host, generation_);
   if (is_own(host)) {
     if (phase_ == Phase::gathering || phase_ == Phase::running) {
       close(kExitFailure,
@@ -240,8 +232,7 @@ void Coordinator::remove(HostTable::iterator gone,
   if (phase_ == Phase::gathering && host.seat) {
     broken_ = lost;  // Gathering may give up for this reason
   }
-  if (phase_ == Phase::running && host.seat &&
-      !host.has_succeeded_in(generation_)) {
+  if (phase_ == Phase::running && is_at_work(host)) {
     break_world(lost);
   }
 }
@@ -288,7 +279,7 @@ void Coordinator::form_or_give_up() {
                         [this](const Gathering::GiveUp& why) {
                           close(kExitFailure, why.text + advice());
                         }},
-             gathering_.judge(hosts_, counts_.joined, lost, now_));
+             gathering_.judge(hosts_, lost, now_));
 }
 
 void Coordinator::form() {
@@ -296,8 +287,10 @@ void Coordinator::form() {
                            options_.terms,
                            {.generation = generation_, .restarts = restarts_});
   phase_ = Phase::running;
-  counts_ = counts_of(hosts_, generation_);
-  last_host_count_ = counts_.seated;
+  last_host_count_ = static_cast<int>(
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& entry) {
+        return entry.second.seat.has_value();
+      }));
   has_success_ = false;
   answer_all_ = true;
 }
@@ -315,6 +308,16 @@ void Coordinator::finish_closing() {
     phase_ = Phase::done;
     answer_all_ = true;
   }
+}
+
+bool Coordinator::is_at_work(const KnownHost& host) const {
+  return host.seat && !host.has_succeeded_in(generation_);
+}
+
+bool Coordinator::have_all_succeeded() const {
+  return std::none_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
+    return is_at_work(entry.second);
+  });
 }
 
 bool Coordinator::is_own_alone() const {
@@ -347,18 +350,16 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
 /// Reason why a host waits while others work; empty if it does not wait.
 std::string Coordinator::waiting_text(const KnownHost& host) const {
   if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, counts_.joined, now_) + advice();
+    return gathering_.describe(hosts_, now_) + advice();
   }
   if (phase_ != Phase::running) {
     return "";
   }
   if (host.seat && host.has_succeeded_in(generation_)) {
     return "its workers have succeeded; those of " +
-           names_of(hosts_,
-                    counts_.seated - counts_.succeeded,
-                    [this](const KnownHost& other) {
-                      return other.seat && !other.has_succeeded_in(generation_);
-                    }) +
+           names_of(
+               hosts_,
+               [this](const KnownHost& other) { return is_at_work(other); }) +
            " have not yet";
   }
   if (!host.state.joins || host.seat) {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -105,7 +104,6 @@ class Coordinator {
   /// change for all.
   Actions update_and_answer(std::optional<Connection> asker);
 
-  void update(KnownHost& host, const std::function<void()>& change);
   void on_hello(Connection from, const Hello& hello);
   void on_state(Connection from, const HostState& state);
   void on_state_in_world(KnownHost& host);
@@ -129,12 +127,13 @@ class Coordinator {
     return host.hello.id == options_.own_id;
   }
   bool is_own_alone() const;
+  bool is_at_work(const KnownHost& host) const;
+  bool have_all_succeeded() const;
 
   Options options_;
   Phase phase_ = Phase::gathering;
   HostTable hosts_;
   std::set<std::string> known_ids_;  // of all hosts that were ever admitted
-  HostCounts counts_;                // of hosts_
   Time next_removal_;                // no host is removed before this time
   Time now_;
   Time closing_since_;

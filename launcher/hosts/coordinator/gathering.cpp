@@ -37,8 +37,8 @@ std::string too_few_text(const HostTable& hosts,
                          const RendezvousTimeouts& timeouts) {
   return "expected at least " + count_text(terms.least_hosts, "host") +
          ", but got " + std::to_string(count) +
-         (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
-         " in " + patience_text(timeouts.join) +
+         (count > 0 ? " (" + names_of_joined(hosts) + ")" : "") + " in " +
+         patience_text(timeouts.join) +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
          "; start ddprun on the others, or give --rdzv-conf "
          "join_timeout=SECONDS";
@@ -76,12 +76,12 @@ Gathering::Gathering(const JobTerms& terms,
       since_(begin) {}
 
 Gathering::Verdict Gathering::judge(const HostTable& hosts,
-                                    int joined,
                                     const WorldBroken* lost,
                                     Time now) {
   if (is_hopeless(hosts, lost)) {
     return GiveUp{hopeless_text(*lost, terms_)};
   }
+  const int joined = count_joined(hosts);
   const bool is_late = now - since_ >= timeouts_.join;
   if (joined < terms_.least_hosts) {
     enough_since_.reset();
@@ -96,20 +96,18 @@ Gathering::Verdict Gathering::judge(const HostTable& hosts,
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
-std::string Gathering::describe(const HostTable& hosts,
-                                int joined,
-                                Time now) const {
+std::string Gathering::describe(const HostTable& hosts, Time now) const {
+  const int joined = count_joined(hosts);
   const int known = static_cast<int>(hosts.size());
   std::string text = std::to_string(joined) + " of " +
                      count_text(std::max(awaited_hosts_, known), "host") +
                      (joined == 1 ? " is" : " are") + " here";
   if (joined > 0) {
-    text += " (" + names_of_joined(hosts, joined) + ")";
+    text += " (" + names_of_joined(hosts) + ")";
   }
   if (joined < known) {
     text += "; the workers of " +
             names_of(hosts,
-                     known - joined,
                      [](const KnownHost& host) { return !host.has_joined(); }) +
             " are still to end";
   }

@@ -33,18 +33,12 @@ class Gathering {
             int awaited_hosts,
             Time begin);
 
-  /// @param joined  number of hosts that have joined
   /// @param lost  change that ended the last world, or a later loss of a host;
   ///   nullptr: there was no world
-  Verdict judge(const HostTable& hosts,
-                int joined,
-                const WorldBroken* lost,
-                Time now);
+  Verdict judge(const HostTable& hosts, const WorldBroken* lost, Time now);
 
   /// Text with the joined hosts, the missing ones and the end of the wait.
-  ///
-  /// @param joined  number of hosts that have joined
-  std::string describe(const HostTable& hosts, int joined, Time now) const;
+  std::string describe(const HostTable& hosts, Time now) const;
 
   /// Time at which the verdict can change without a message.
   Time next_deadline(Time now) const;

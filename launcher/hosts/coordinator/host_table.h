@@ -35,30 +35,14 @@ struct KnownHost {
 /// The hosts of a job by their connections.
 using HostTable = std::map<uint64_t, KnownHost>;
 
-/// Numbers of hosts in some states. The coordinator updates them with each
-/// change of a host, because counting all hosts for each message would take too
-/// long in large jobs.
-struct HostCounts {
-  int joined = 0;     ///< wait for the next world
-  int seated = 0;     ///< are in the present world
-  int succeeded = 0;  ///< are in it, and their workers have succeeded
-
-  HostCounts& operator+=(const HostCounts& other);
-  HostCounts& operator-=(const HostCounts& other);
-};
-
-HostCounts counts_of(const KnownHost& host, int generation);
-HostCounts counts_of(const HostTable& hosts, int generation);
+/// Number of hosts that wait for the next world.
+int count_joined(const HostTable& hosts);
 
 /// "a, b": names of the first hosts for which `is_meant` is true, and the
 /// number of the others.
-///
-/// @param count  number of hosts for which it is true, so that the search can
-///   stop early
 std::string names_of(const HostTable& hosts,
-                     int count,
                      const std::function<bool(const KnownHost&)>& is_meant);
 /// Names of the hosts that wait for the next world.
-std::string names_of_joined(const HostTable& hosts, int count);
+std::string names_of_joined(const HostTable& hosts);
 
 }  // namespace launcher
