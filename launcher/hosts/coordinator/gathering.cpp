@@ -9,10 +9,6 @@
 namespace launcher {
 namespace {
 
-std::string seconds_until(Gathering::Time then, Gathering::Time now) {
-  return patience_text(std::chrono::ceil<std::chrono::seconds>(then - now));
-}
-
 bool has_gone(const WorldBroken& lost) {
   return lost.change == WorldBroken::Change::left ||
          lost.change == WorldBroken::Change::vanished;
@@ -111,24 +107,13 @@ std::string Gathering::describe(const HostTable& hosts, Time now) const {
                      [](const KnownHost& host) { return !host.has_joined(); }) +
             " are still to end";
   }
+  const std::string left = patience_text(
+      std::chrono::ceil<std::chrono::seconds>(next_deadline(now) - now));
   return text + missing_ranks_text(hosts, terms_) +
-         end_text(joined, known, now);
-}
-
-std::string Gathering::end_text(int joined, int known, Time now) const {
-  const Time last = since_ + timeouts_.join;
-  if (joined < terms_.least_hosts || !enough_since_) {
-    return "; gives up in " + seconds_until(last, now) +
-           " (--rdzv-conf join_timeout)";
-  }
-  const bool are_all_here = joined == known;
-  return "; starts without others in " +
-         seconds_until(
-             are_all_here ? std::min(last, *enough_since_ + timeouts_.last_call)
-                          : last,
-             now) +
-         (are_all_here ? " (--rdzv-conf last_call_timeout)"
-                       : " (--rdzv-conf join_timeout)");
+         (joined < terms_.least_hosts
+              ? "; gives up in " + left + " (--rdzv-conf join_timeout)"
+              : "; starts without others in " + left +
+                    " (--rdzv-conf last_call_timeout)");
 }
 
 Gathering::Time Gathering::next_deadline(Time now) const {

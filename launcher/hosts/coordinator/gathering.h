@@ -45,7 +45,6 @@ class Gathering {
 
  private:
   bool is_hopeless(const HostTable& hosts, const WorldBroken* lost) const;
-  std::string end_text(int joined, int known, Time now) const;
 
   JobTerms terms_;
   RendezvousTimeouts timeouts_;
