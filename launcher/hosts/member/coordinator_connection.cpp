@@ -89,7 +89,7 @@ void CoordinatorConnection::on_lines(const std::vector<std::string>& lines) {
       is_found_ = true;
       handlers_.on_message(*message);
     } else {
-      report_loss("another program answers", /*is_gone=*/true);
+      report_loss("another program uses the port", /*is_gone=*/true);
     }
   }
 }

@@ -474,7 +474,7 @@ TEST_CASE("another program at the endpoint's port: an error at once") {
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
              Contains("--rdzv-endpoint " + endpoint) &&
-                 Contains("in no other program's use"));
+                 Contains("another program uses the port"));
 }
 
 TEST_CASE(
