@@ -27,7 +27,7 @@ class FileDescriptor {
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
 
-  /// Gives the descriptor to the caller, who closes it.
+  /// Gives the descriptor to the caller, which closes it.
   int release() { return std::exchange(fd_, -1); }
 
   void reset(int fd = -1) {

@@ -30,7 +30,8 @@ struct BackendSpec {
   std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
-  bool guest = false;      ///< the action of SIGPIPE stays as it is
+  /// The action of SIGPIPE and the environment stay as they are.
+  bool guest = false;
 };
 
 /// Gives threads that are created in this scope the kernel's policy
@@ -82,16 +83,18 @@ void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
 /// Creates an NCCL backend and connects `spec.device`. The backend is not bound
 /// to this device, because bound backends refuse the other GPUs of a module on
 /// several GPUs. After an error that NCCL finds, the backend is aborted and the
-/// process continues (TORCH_NCCL_ASYNC_ERROR_HANDLING=2), unless the variable
-/// is set to another value than 1, the value set by launchers. LibTorch's trace
-/// is then dumped after a time-out only with TORCH_NCCL_DUMP_ON_TIMEOUT=1.
+/// process continues: the first group sets TORCH_NCCL_ASYNC_ERROR_HANDLING=2,
+/// unless the variable has another value than 1, the value set by launchers.
+/// LibTorch's trace is then dumped after a time-out only with
+/// TORCH_NCCL_DUMP_ON_TIMEOUT=1. A guest sets no variable, so that LibTorch's
+/// watchdog ends the process unless the host has set them.
 /// @throws c10::Error if this LibTorch was built without CUDA or with another
 ///   NCCL version than ddp, if the ranks have not connected in time, or if
 ///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the
 ///   thread that waits for it is abandoned.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 
-/// Creates an NCCL backend whose ranks learn by `exchange` where their store
+/// Creates an NCCL backend. The ranks learn by `exchange` where their store
 /// is. Collective.
 /// @throws c10::Error as `make_nccl_backend` and `open_store_by`.
 c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(

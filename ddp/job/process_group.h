@@ -148,7 +148,7 @@ struct ProcessGroupOptions {
 /// Source: torch.distributed.init_process_group with init_method "env://".
 void init_process_group(const ProcessGroupOptions& options = {});
 
-/// Leaves the job and closes its groups, including those of `new_group`, and
+/// Leaves the job and closes its groups, also the groups of `new_group`, and
 /// its store. Waits at most ten seconds until all ranks have called it, so that
 /// rank 0 does not close the store while others use it; rank 0 warns of missing
 /// ranks. Does not wait for ranks with an ended process. Does nothing without a
@@ -193,7 +193,7 @@ int local_rank();
 c10::Device local_device();
 
 /// The process group of all ranks. The object wraps the backend and tracks
-/// departed ranks. Its name, collectives and options are those of the backend,
+/// departed ranks. Its name, collectives and options are the backend's,
 /// but its C++ type is not.
 ///
 /// Messages (`send`, `recv`) over NCCL run in one order with the group's

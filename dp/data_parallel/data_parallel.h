@@ -211,7 +211,7 @@ class DataParallelImpl : public DataParallelBase {
 /// of optionals must be the same in all parts, also where they hold no tensor.
 /// If the batch has fewer rows than there are devices, only the first devices
 /// compute. The last devices may also have no rows in larger batches, because
-/// equal shares are those of torch::chunk: 5 rows on 4 devices are 2, 2, 1 and
+/// torch::chunk makes the equal shares: 5 rows on 4 devices are 2, 2, 1 and
 /// 0. If there is no row or no tensor, only the first device computes. With one
 /// device the module is called directly.
 ///

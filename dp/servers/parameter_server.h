@@ -85,7 +85,7 @@ struct ParameterServerOptions {
   /// Servers only: called before each update.
   TORCH_ARG(UpdateHook, before_update) = nullptr;
   /// Servers only: path of the checkpoints. Each server keeps its last two in a
-  /// folder of its own, PATH.0, PATH.1 and so on, whose parent must exist. A
+  /// folder of its own, PATH.0, PATH.1 and so on; the parent must exist. A
   /// file is one of `ddp::Checkpoint`, which Python's torch.load reads, too:
   /// {'model': ..., 'optimizer': ..., 'step': updates}. The model is the
   /// server's module. Its parameters of other servers, its buffers and frozen
@@ -102,7 +102,7 @@ struct ParameterServerOptions {
   /// some servers have checkpoints, or if the checkpoint of a server cannot be
   /// read or does not fit: use the same parameters, number of servers and class
   /// of optimizer. The mode and the number of workers may change. The
-  /// optimizer's options, such as the learning rate, become those of the file.
+  /// file's options of the optimizer, such as the learning rate, are used.
   /// Updates are counted from its number, so after its first pull a worker's
   /// `version()` is the number of updates of the whole training.
   TORCH_ARG(bool, resume) = false;

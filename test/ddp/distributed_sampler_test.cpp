@@ -56,7 +56,7 @@ Indices python_sequential(size_t size, size_t world, size_t rank, bool drop) {
   return mine;
 }
 
-/// A dataset whose example i is i.
+/// A dataset: example i is i.
 struct Numbers : torch::data::datasets::Dataset<Numbers, int64_t> {
   explicit Numbers(size_t count) : count(count) {}
   int64_t get(size_t index) override { return static_cast<int64_t>(index); }

@@ -514,7 +514,7 @@ TEST_CASE("one prefix a line, however late its end comes") {
 
 namespace {
 
-/// Two workers whose output goes to one console.
+/// Two workers with one console.
 class TwoWorkers {
  public:
   explicit TwoWorkers(Pipe console)

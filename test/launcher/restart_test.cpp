@@ -9,7 +9,7 @@ using namespace launcher::test;
 
 namespace {
 
-/// A job of one worker whose first attempts fail immediately.
+/// A job of one worker; the first attempts fail immediately.
 class FailingJob : public FakeJob {
  public:
   FailingJob(int failures, int max_restarts)

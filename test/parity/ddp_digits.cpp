@@ -50,7 +50,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The options of a variant. The names are those of ddp_digits.py.
+/// The options of a variant. ddp_digits.py has the same names.
 struct Variant {
   std::string name;
   ddp::DistributedDataParallelOptions options;

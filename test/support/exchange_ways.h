@@ -49,8 +49,9 @@ struct ExchangeWay {
   /// are 0 for an exchange that is exact for small integers.
   double coding_error = 0;
   double roundings = 0;
-  bool on_devices = true;   ///< in the tests of devices and streams
-  bool in_programs = true;  ///< in the random programs
+  bool adds_last_error = false;  ///< a pass adds the error of the last one
+  bool on_devices = true;        ///< in the tests of devices and streams
+  bool in_programs = true;       ///< in the random programs
 
   bool is_lossy() const { return coding_error > 0 || roundings > 0; }
 };
@@ -152,7 +153,8 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
            },
        .takes_sparse = false,
        .only_matrices = true,
-       .roundings = 2},
+       .roundings = 2,
+       .adds_last_error = true},
       {.name = "SwitchExchange",
        .make =
            [](const Group& group) {

@@ -22,8 +22,8 @@ c10::IValue optimizer_to_value(const torch::optim::Optimizer& optimizer);
 void check_optimizer(const torch::optim::Optimizer& optimizer,
                      const c10::IValue& value);
 
-/// Replaces the optimizer's options and states by such a value. Tensors are
-/// converted to their parameter's device and dtype, as Python does.
+/// Replaces the optimizer's options and states by a value of this form. Tensors
+/// are converted to their parameter's device and dtype, as Python does.
 ///
 /// @throws c10::Error as `check_optimizer`.
 void load_optimizer(torch::optim::Optimizer& optimizer,

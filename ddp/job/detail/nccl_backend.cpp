@@ -3,9 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdlib>
-#include <map>
 #include <numeric>
-#include <optional>
 #include <string>
 
 #include "ddp/base/gpu_checks.h"
@@ -22,49 +20,26 @@ namespace {
 /// throws the same error, unwinds. After an error or a time-out of any group of
 /// the job, its monitor ends the processes of all ranks when
 /// TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes) have passed, also if the
-/// program has gone on; it does so only if it dumps its trace. LibTorch reads
-/// these variables when a group is created; afterwards the environment is as
-/// it was.
-class CatchableErrorsGuard {
- public:
-  CatchableErrorsGuard() {
-    constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-    constexpr const char* kCleanUpOnly = "2";
-    const char* mode = std::getenv(kMode);
-    if (mode == nullptr || std::string(mode) == "1") {  // 1: set by launchers
-      set(kMode, kCleanUpOnly);
-    }
-    set_if_unset("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000");
-    // In the other modes this is also how a time-out ends the process.
-    if (std::string(std::getenv(kMode)) == kCleanUpOnly) {
-      set_if_unset("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0");
-      set_if_unset("TORCH_NCCL_DUMP_ON_TIMEOUT", "0");
-    }
+/// program has gone on; it does so only if it dumps its trace.
+///
+/// LibTorch reads these variables in each new group. They stay set: a thread
+/// that reads a variable while another sets one may crash, so they are set
+/// once.
+void make_errors_catchable() {
+  constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  constexpr const char* kCleanUpOnly = "2";
+  const char* mode = std::getenv(kMode);
+  const bool is_default = mode == nullptr || std::string(mode) == "1";
+  if (is_default) {  // 1: set by launchers
+    ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
   }
-  ~CatchableErrorsGuard() {
-    for (const auto& [name, value] : before_) {
-      value ? ::setenv(name, value->c_str(), /*overwrite=*/1)
-            : ::unsetenv(name);
-    }
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
+  // In the other modes this is also how a time-out ends the process.
+  if (is_default || std::string(mode) == kCleanUpOnly) {
+    ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+    ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
   }
-  CatchableErrorsGuard(const CatchableErrorsGuard&) = delete;
-  CatchableErrorsGuard& operator=(const CatchableErrorsGuard&) = delete;
-
- private:
-  void set(const char* name, const char* value) {
-    const char* before = std::getenv(name);
-    before_[name] =
-        before != nullptr ? std::optional<std::string>(before) : std::nullopt;
-    ::setenv(name, value, /*overwrite=*/1);
-  }
-  void set_if_unset(const char* name, const char* value) {
-    if (std::getenv(name) == nullptr) {
-      set(name, value);
-    }
-  }
-
-  std::map<const char*, std::optional<std::string>> before_;
-};
+}
 
 }  // namespace
 
@@ -100,7 +75,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
       nccl_header_problem(torch::cuda::nccl::version(), NCCL_MAJOR, NCCL_MINOR);
   TORCH_CHECK(problem.empty(), problem);
   set_current_device(spec.device);
-  const CatchableErrorsGuard errors;
+  if (!spec.guest) {
+    [[maybe_unused]] static const bool once = (make_errors_catchable(), true);
+  }
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = spec.timeout;
   options->group_name = spec.name;
@@ -122,6 +99,7 @@ c10::intrusive_ptr<c10d::Backend> make_guest_nccl_backend(
   spec.device = device;
   spec.timeout = std::chrono::minutes(30);
   spec.name = "guest";
+  spec.guest = true;
   spec.ranks.resize(static_cast<size_t>(size));
   std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
   WorkerEnv env;

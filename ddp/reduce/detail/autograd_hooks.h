@@ -44,7 +44,7 @@ class GradHooks {
   /// Records that a gradient has come in a pass of this rank alone. Objects
   /// that share the parameter see the record.
   void record_local(size_t index);
-  /// Returns whether the parameter's `.grad` has such a gradient.
+  /// Returns whether the parameter's `.grad` has a gradient of this kind.
   bool has_local(size_t index) const;
   /// Ends the records: the gradients have been averaged.
   void clear_local();

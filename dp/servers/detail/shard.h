@@ -50,7 +50,7 @@ void copy_gradients(const std::vector<at::Tensor>& parameters,
 /// Multiplies the gradients of `term` by `share`, in place.
 void scale_gradients(const ShardMessage& term, double share);
 
-/// Adds the gradients and the loss of `term` to those of `sum`.
+/// Adds the gradients and the loss of `term` to `sum`.
 void add_gradients(const ShardMessage& term, const ShardMessage& sum);
 
 }  // namespace dp::detail

@@ -17,7 +17,7 @@ bool StalenessGate::may_take(int worker) const {
       static_cast<int64_t>(held_.size()) > bound_) {
     return false;
   }
-  // A worker whose own gradients are waiting is skipped.
+  // A worker with gradients that wait is skipped.
   const auto next =
       std::find_if(queue_.begin(), queue_.end(), [this](int waiting) {
         return pushed_.count(waiting) == 0;

@@ -9,7 +9,7 @@
 
 namespace dp::detail {
 
-/// Decides which worker may take parameters and whose gradients may be applied,
+/// Decides which worker may take parameters and which gradients may be applied,
 /// so that no update is staler than a bound. Pure bookkeeping without waiting.
 ///
 /// The version is the number of applied updates. A worker that took version p
@@ -64,7 +64,7 @@ class StalenessGate {
   int64_t bound_;
   int64_t version_ = 0;
   std::map<int, int64_t> held_;  // worker -> version that it took
-  std::set<int> pushed_;         // holders whose gradients are waiting
+  std::set<int> pushed_;         // holders with gradients that wait
   std::deque<int> queue_;
 };
 

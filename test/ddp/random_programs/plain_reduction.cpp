@@ -108,8 +108,10 @@ void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
   let_go(live);
   const double error = coding_error(divisor);
   for (const auto& learner : ranks_) {
-    learner->coding_error += error;
+    learner->coding_error += error + last_error_;
   }
+  last_error_ =
+      program_.is_lossy() && program_.way->adds_last_error ? error : 0;
   for (const size_t i : shared_) {
     if (ranks_[0]->parameters[i].requires_grad()) {
       reduce_one(act, live, divisor, i);

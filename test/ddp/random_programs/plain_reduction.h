@@ -53,6 +53,7 @@ class PlainReduction {
   std::vector<std::string> names_;  // of the parameters
   std::set<size_t> shared_;         // parameters that are reduced
   int passes_ = 0;                  // passes of this exchange
+  double last_error_ = 0;           // of the last pass, if it is sent again
   // By rank: parameters with a gradient from the last backward, and from local
   // passes.
   std::vector<std::set<size_t>> arrived_, accumulated_;

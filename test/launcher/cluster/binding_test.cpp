@@ -238,7 +238,7 @@ TEST_CASE("a worker is near its GPU", "[binding]") {
         CpuLists{"8-15,24-31", "0-7,16-23"});
   CHECK(bound(Binding::exclusive, two, GpuNodes{1, 1, 0}) ==
         CpuLists{"8-11,24-27", "12-15,28-31", "0-7,16-23"});
-  // Unknown node of a GPU, and a GPU whose node has no available CPUs.
+  // Unknown node of a GPU, and a GPU on a node without available CPUs.
   CHECK(bound(Binding::node, two, GpuNodes{1, std::nullopt}) ==
         CpuLists{"8-15,24-31", "8-15,24-31"});
   CHECK(bound(Binding::node, topology_of(xeon(), {0, 1}), GpuNodes{1}) ==

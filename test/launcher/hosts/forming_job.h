@@ -53,7 +53,7 @@ inline std::string said(const Coordinator::Actions& actions) {
   return text;
 }
 
-/// A job whose coordinator is host "a" on connection 0. "b" is on 1, "c" on 2.
+/// A job with the coordinator on host "a", connection 0. "b" is on 1, "c" on 2.
 struct FormingJob {
   JobTerms terms{
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
