@@ -88,6 +88,15 @@ std::string patience_text(std::chrono::milliseconds time) {
                        : std::to_string(time.count()) + " ms";
 }
 
+std::string elapsed_text(std::chrono::milliseconds time) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(),
+                text.size(),
+                "%.1f s",
+                static_cast<double>(time.count()) / 1000);
+  return text.data();
+}
+
 std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {

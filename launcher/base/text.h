@@ -25,6 +25,9 @@ std::string count_text(int64_t count, const std::string& what);
 /// seconds.
 std::string patience_text(std::chrono::milliseconds time);
 
+/// Formats a measured time: "1.5 s".
+std::string elapsed_text(std::chrono::milliseconds time);
+
 /// Formats rows of equal length as lines with left-aligned columns.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 

@@ -129,10 +129,9 @@ void C10dRendezvous::start(const HostOffer& offer) {
           .on_message = performing([this](const Message& message) {
             return client_->on_message(message, now());
           }),
-          .on_lost = performing(
-              [this](RendezvousClient::Loss loss, const std::string& how) {
-                return client_->on_closed(loss, now(), how);
-              })});
+          .on_lost = performing([this](const std::string& how, bool is_gone) {
+            return client_->on_closed(now(), how, is_gone);
+          })});
   client_.emplace(
       RendezvousClient::Options{.hello = hello,
                                 .endpoint = text_of(endpoint_.endpoint),
@@ -241,13 +240,14 @@ std::string C10dRendezvous::find_coordinator() {
 }
 
 void C10dRendezvous::connect() {
+  connection_->disconnect();
   std::string problem;
   if (!server_ && !connection_->is_found() &&
       !answer_errors([&] { problem = find_coordinator(); })) {
     return;
   }
   if (!problem.empty()) {
-    perform(client_->on_closed(RendezvousClient::Loss::cut, now(), problem));
+    perform(client_->on_closed(now(), problem));
   } else if (server_) {
     connection_->connect_to(*server_, endpoint_.endpoint.host);
   } else {

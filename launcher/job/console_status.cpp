@@ -59,7 +59,7 @@ bool ConsoleStatus::abandon_rest() {
     is_complete &= thread->is_drained();
     thread->abandon();
   }
-  if (!is_complete && err.is_drained()) {
+  if (!is_complete && !context_.losses.empty() && err.is_drained()) {
     warn(context_.losses.summary());
     err.drain();
   }

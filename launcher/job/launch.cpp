@@ -1,5 +1,6 @@
 #include "launcher/job/launch.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -7,6 +8,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
+#include "launcher/base/fd.h"
 #include "launcher/hosts/make_rendezvous.h"
 #include "launcher/job/console_status.h"
 #include "launcher/job/job_events.h"
@@ -35,6 +37,13 @@ std::vector<int> signals_for(const Job& job) {
   return signals;
 }
 
+/// Makes room for the descriptors of all workers. To enlarge its table of
+/// descriptors later, a process with threads waits for an RCU grace period,
+/// about 10 ms, each time.
+void enlarge_descriptor_table(int workers) {
+  const Fd last(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 64 + 8 * workers));
+}
+
 /// Resources that the job holds while it runs.
 struct JobResources {
   SignalScope signals;
@@ -45,7 +54,9 @@ struct JobResources {
   Strays strays;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)), job_directory(job) {}
+      : signals(signals_for(job)), job_directory(job) {
+    enlarge_descriptor_table(job.worker_count);
+  }
 };
 
 /// The folder of the job's files. Its file server may not answer, so the thread

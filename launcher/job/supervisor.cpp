@@ -2,16 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <charconv>
 #include <csignal>
 #include <ctime>
 #include <utility>
 
 #include "launcher/base/exit_status.h"
 #include "launcher/base/text.h"
-#include "launcher/job/report/hang_text.h"
 #include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
@@ -24,16 +20,6 @@ Policy::Options policy_options(const Job& job) {
           .grace_period = job.options.grace_period,
           .stop_signals = job.options.signals,
           .on_preempt = job.options.on_preempt};
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  std::array<char, 32> text;
-  const auto end = std::to_chars(text.begin(),
-                                 text.end(),
-                                 static_cast<double>(time.count()) / 1000,
-                                 std::chars_format::fixed)
-                       .ptr;
-  return std::string(text.begin(), end) + " s";
 }
 
 }  // namespace
@@ -65,10 +51,7 @@ void Supervisor::handle(const Event& event) {
   if (const auto* folder = std::get_if<FolderMade>(&event)) {
     folder_ = folder->path;
   }
-  const auto before = policy_.phase();
-  const Actions actions = policy_.on(event);
-  narrate(event, before);
-  perform(actions);
+  perform(policy_.on(event));
   if (const auto* exit = std::get_if<WorkerExited>(&event)) {
     seams_.workers.release(exit->local_rank);
   }
@@ -83,54 +66,8 @@ void Supervisor::perform(const Actions& actions) {
   }
 }
 
-void Supervisor::narrate(const Event& event, Policy::Phase before) {
-  using Phase = Policy::Phase;
-  const int alive = policy_.alive();
-  const std::string workers = count_text(alive, "worker");
-  const auto* exit = std::get_if<WorkerExited>(&event);
-  if (exit != nullptr && before == Phase::running &&
-      policy_.phase() == Phase::stopping && alive > 0) {
-    seams_.status.warn(
-        "rank " + std::to_string(world_.first_rank + exit->local_rank) +
-        " failed (" + exit->status.text() + "); stopping the other " +
-        (alive == 1 ? "one" : std::to_string(alive)) +
-        " with SIGTERM, and with SIGKILL after " +
-        seconds_text(job_.options.grace_period));
-  }
-  const auto* hangs = std::get_if<WorkersHang>(&event);
-  if (hangs != nullptr && before == Phase::running) {
-    const auto hung = static_cast<int>(hangs->hang.workers.size());
-    seams_.status.warn(headline(hangs->hang) + "; ending " +
-                       (hung == 1 ? "it" : "them") + " with SIGKILL" +
-                       (hung < alive ? ", and all others with SIGTERM" : ""));
-  }
-  const auto* signal = std::get_if<SignalReceived>(&event);
-  const bool is_preempted = policy_.phase() == Phase::preempted;
-  const bool is_of_window = signal != nullptr && signal->number == SIGWINCH;
-  if (signal != nullptr && !is_of_window &&
-      !(is_preempted && policy_.is_preemption(*signal))) {
-    seams_.status.warn(signal_name(signal->number) + " came" +
-                       (alive > 0 ? ": passing it on to the workers" : ""));
-  }
-  if (const auto* note = std::get_if<RendezvousNote>(&event)) {
-    seams_.status.warn(note->text);
-  }
-  const auto* fired = std::get_if<TimerFired>(&event);
-  if (fired != nullptr && alive > 0 && fired->timer == Timer::preempt &&
-      before == Phase::preempted) {
-    seams_.status.warn("the time of --on-preempt is up: stopping " + workers +
-                       " with SIGTERM, and with SIGKILL after " +
-                       seconds_text(job_.options.grace_period));
-  }
-  if (before != Phase::killing && policy_.phase() == Phase::killing) {
-    if (alive > 0) {
-      seams_.status.warn("ending " + workers + " with SIGKILL");
-    } else if (std::holds_alternative<TimerFired>(event)) {
-      seams_.status.warn("ending with SIGKILL what the workers left running: " +
-                         seconds_text(job_.options.grace_period) +
-                         " after SIGTERM it is still there");
-    }
-  }
+void Supervisor::perform(const Say& action) {
+  seams_.status.warn(action.text);
 }
 
 void Supervisor::perform(const Join&) {
@@ -146,11 +83,6 @@ void Supervisor::perform(const TellOutcome& action) {
 }
 
 void Supervisor::perform(const StartWorkers& action) {
-  if (action.world.restarts > world_.restarts) {
-    seams_.status.warn("starting all workers again: restart " +
-                       std::to_string(action.world.restarts) + " of " +
-                       std::to_string(job_.options.max_restarts));
-  }
   world_ = action.world;
   ++attempts_;
   seams_.status.info("starting " + count_text(job_.worker_count, "worker") +
@@ -180,7 +112,7 @@ void Supervisor::perform(const RequestStop& action) {
                  " workers to save and to end, and passing it on to the " +
                  (alive - told == 1 ? "other, which does not ask"
                                     : "others, which do not ask")) +
-      "; they have " + seconds_text(action.time));
+      "; they have " + patience_text(action.time));
 }
 
 void Supervisor::perform(const StopWorkers& action) {

@@ -73,9 +73,9 @@ class Supervisor {
  private:
   void handle(const Event& event);
   void perform(const Actions& actions);
-  void narrate(const Event& event, Policy::Phase before);
   JobState state() const;
 
+  void perform(const Say& action);
   void perform(const Join& action);
   void perform(const Leave& action);
   void perform(const TellOutcome& action);

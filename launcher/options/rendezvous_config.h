@@ -31,8 +31,8 @@ struct RendezvousTimeouts {
   /// a host is lost. At least 2 count, because 1 would end just when the next
   /// message is sent.
   int keep_alive_attempts = 3;
-  /// Delay before a waiting host prints its first progress message.
-  std::chrono::milliseconds first_news{5'000};
+  /// Delay before a waiting host prints the reason of its wait.
+  std::chrono::milliseconds until_news{5'000};
 
   /// Time between two queries to the name service for a host that has no
   /// address yet, or does not answer at its known addresses.

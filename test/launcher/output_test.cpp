@@ -411,6 +411,23 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   CHECK(losses.empty());
 }
 
+TEST_CASE("a task that is not done at the end is no lost output") {
+  EventLoop loop;
+  test::bound(loop);
+  DroppedOutput losses;
+  OutputThread logs(loop, losses);
+  const auto server = std::make_shared<Pipe>(make_pipe());
+  logs.run(
+      [server] {
+        char byte = 0;
+        [[maybe_unused]] const auto end = ::read(server->read.get(), &byte, 1);
+      },
+      [] {});
+  logs.abandon();
+  CHECK(losses.empty());
+  server->write.reset();
+}
+
 TEST_CASE("of many losses a few are named") {
   DroppedOutput losses;
   for (const char* place : {"e", "d", "c", "b", "a"}) {

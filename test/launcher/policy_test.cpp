@@ -277,10 +277,6 @@ TEST_CASE("a last failure waits for the other hosts' news, and what ends it") {
   SECTION("a rendezvous that is lost") {
     CHECK(step(policy, kLost) == "Report failure, Drain -> draining");
   }
-  SECTION("a connection that is lost") {
-    CHECK(step(policy,
-               WorldBroken{WorldBroken::Change::unreachable, "node3"}) == end);
-  }
   SECTION("another host that has vanished, of which ours may have failed") {
     CHECK(step(policy, kBroken) == "Report broken, Join -> joining");
   }

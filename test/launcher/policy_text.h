@@ -36,6 +36,7 @@ inline std::string text_of(const Cause& cause) {
 inline std::string text_of(const Action& action) {
   return std::visit(
       Overloaded{
+          [](const Say& say) { return "Say " + say.text; },
           [](const Join&) -> std::string { return "Join"; },
           [](const Leave&) -> std::string { return "Leave"; },
           [](const TellOutcome& tell) {
@@ -93,11 +94,15 @@ inline std::string text_of(Policy::Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-/// Returns "action, action -> phase", or "-" if the event changes nothing.
+/// Returns "action, action -> phase" without messages, or "-" if the event
+/// changes nothing.
 inline std::string step(Policy& policy, const Event& event) {
   const Policy::Phase before = policy.phase();
   std::string text;
   for (const Action& action : policy.on(event)) {
+    if (std::holds_alternative<Say>(action)) {
+      continue;
+    }
     text += (text.empty() ? "" : ", ") + text_of(action);
   }
   if (policy.phase() != before) {

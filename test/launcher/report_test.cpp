@@ -243,7 +243,7 @@ TEST_CASE("what ends a job beside its workers is one line") {
   CHECK(code_of(broken) == 1);
   CHECK_THAT(
       text_of(WorldBroken{
-          WorldBroken::Change::unreachable, "node3", "silent for 15 s"}),
+          WorldBroken::Change::vanished, "node3", "silent for 15 s"}),
       Catch::StartsWith("ddprun: host node3 vanished: silent for 15 s\n"));
   CHECK(text_of(JobClosed{0}).empty());
   CHECK(code_of(JobClosed{0}) == 0);

@@ -17,9 +17,6 @@ namespace {
 
 // Time for all hosts to hear that the job is closed.
 constexpr std::chrono::seconds kClosingTime{5};
-// Time for a host to connect again. A host begins at once; a killed one is
-// removed after this time.
-constexpr std::chrono::seconds kReconnectTime{2};
 
 }  // namespace
 
@@ -88,7 +85,7 @@ Coordinator::Actions Coordinator::update_and_answer(
     std::optional<Connection> asker) {
   remove_silent_hosts();
   form_or_give_up();
-  if (phase_ == Phase::running && counts_.succeeded == counts_.seated) {
+  if (phase_ == Phase::running && has_success_ && have_all_succeeded()) {
     close(0, "");
   }
   finish_closing();
@@ -101,13 +98,6 @@ Coordinator::Actions Coordinator::update_and_answer(
     send_answer(next->first, next->second);
   }
   return std::exchange(actions_, {});
-}
-
-/// Changes a host and its part of counts_.
-void Coordinator::update(KnownHost& host, const std::function<void()>& change) {
-  counts_ -= counts_of(host, generation_);
-  change();
-  counts_ += counts_of(host, generation_);
 }
 
 void Coordinator::on_hello(Connection from, const Hello& hello) {
@@ -131,7 +121,7 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
   }
   const auto holder = holder_of_rank(hello, options_.terms, hosts_);
   if (holder != hosts_.end()) {
-    if (!holder->second.away_since) {
+    if (holder->second.is_connected) {
       actions_.push_back(
           Send{from, RendezvousLost{rank_taken_text(hello, holder->second)}});
     }
@@ -147,23 +137,20 @@ void Coordinator::on_hello(Connection from, const Hello& hello) {
         return entry.second.hello.id == hello.id;
       });
   if (known == hosts_.end()) {
-    const auto lost =
-        std::find_if(lost_.begin(), lost_.end(), [&](const WorldBroken& gone) {
-          return gone.host == hello.host;
-        });
-    lost_.erase(lost, lost == lost_.end() ? lost : lost + 1);
-    hosts_.emplace(
-        from,
-        KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
+    hosts_.emplace(from,
+                   KnownHost{.hello = hello,
+                             .lost_at = now_ + options_.timeouts.silence(),
+                             .arrival = ++arrivals_});
     return;
   }
-  if (!known->second.away_since) {
+  if (known->second.is_connected) {
     // The old connection has not ended yet.
     actions_.push_back(Drop{known->first});
   }
   auto host = hosts_.extract(known);
   host.key() = from;
-  mark_reconnected(host.mapped());
+  host.mapped().lost_at = now_ + options_.timeouts.silence();
+  host.mapped().is_connected = true;
   hosts_.insert(std::move(host));
 }
 
@@ -175,15 +162,15 @@ void Coordinator::on_state(Connection from, const HostState& state) {
     return;
   }
   KnownHost& host = found->second;
-  host.last_heard = now_;
+  host.lost_at = now_ + options_.timeouts.silence();
   if (state.number <= host.state.number) {
     return;
   }
-  update(host, [&] { host.state = state; });
+  host.state = state;
   if (phase_ == Phase::running && host.seat) {
     on_state_in_world(host);
   } else if (phase_ == Phase::running && state.joins &&
-             counts_.seated < options_.terms.most_hosts && !has_success_) {
+             last_host_count_ < options_.terms.most_hosts && !has_success_) {
     break_world({Change::joined, host.hello.host});
   }
 }
@@ -197,14 +184,6 @@ void Coordinator::on_state_in_world(KnownHost& host) {
                            : nullptr;
   if (failed != nullptr) {
     on_failure(host, *failed);
-    return;
-  }
-  if (host.state.joins && host.state.outcome) {
-    // It lost the coordinator after its workers had ended.
-    update(host, [&] { host.seat.reset(); });
-  } else if (host.state.joins) {
-    // It lost the coordinator for a while, and stopped its workers.
-    break_world({Change::vanished, host.hello.host});
   } else if (host.state.outcome) {
     has_success_ = true;
   }
@@ -231,20 +210,10 @@ void Coordinator::on_connection_lost(HostTable::iterator away,
     return;
   }
   KnownHost& host = away->second;
-  update(host, [&] { host.away_since = now_; });
+  host.is_connected = false;
   host.how_lost = "its connection has ended" + (how.empty() ? "" : ": " + how);
-  next_removal_ = std::min(next_removal_, removal_time(host));
-}
-
-void Coordinator::mark_reconnected(KnownHost& host) {
-  update(host, [&] { host.away_since.reset(); });
-  host.last_heard = now_;
-}
-
-Coordinator::Time Coordinator::removal_time(const KnownHost& host) const {
-  const Time silent = host.last_heard + options_.timeouts.silence();
-  return host.away_since ? std::min(silent, *host.away_since + kReconnectTime)
-                         : silent;
+  host.lost_at = std::min(host.lost_at, now_ + options_.timeouts.keep_alive);
+  next_removal_ = std::min(next_removal_, host.lost_at);
 }
 
 void Coordinator::remove(HostTable::iterator gone,
@@ -253,7 +222,6 @@ void Coordinator::remove(HostTable::iterator gone,
   const KnownHost host = std::move(gone->second);
   const WorldBroken lost{change, host.hello.host, how};
   hosts_.erase(gone);
-  counts_ -= counts_of(host, generation_);
   if (is_own(host)) {
     if (phase_ == Phase::gathering || phase_ == Phase::running) {
       close(kExitFailure,
@@ -261,14 +229,10 @@ void Coordinator::remove(HostTable::iterator gone,
                 ", at which the hosts of the job meet, has left");
     }
   }
-  if (host.seat) {
-    lost_.push_back(lost);
-  }
   if (phase_ == Phase::gathering && host.seat) {
     broken_ = lost;  // Gathering may give up for this reason
   }
-  if (phase_ == Phase::running && host.seat &&
-      !host.has_succeeded_in(generation_)) {
+  if (phase_ == Phase::running && is_at_work(host)) {
     break_world(lost);
   }
 }
@@ -284,18 +248,17 @@ void Coordinator::remove_silent_hosts() {
     if (is_own(host->second)) {
       continue;
     }
-    const Time missed = removal_time(host->second);
-    if (now_ < missed) {
-      next_removal_ = std::min(next_removal_, missed);
+    if (now_ < host->second.lost_at) {
+      next_removal_ = std::min(next_removal_, host->second.lost_at);
       continue;
     }
-    if (!host->second.away_since) {
+    if (host->second.is_connected) {
       actions_.push_back(Drop{host->first});
     }
     remove(host,
            Change::vanished,
-           host->second.away_since ? host->second.how_lost
-                                   : "silent for " + patience_text(silence));
+           host->second.is_connected ? "silent for " + patience_text(silence)
+                                     : host->second.how_lost);
   }
 }
 
@@ -310,24 +273,24 @@ void Coordinator::form_or_give_up() {
   if (phase_ != Phase::gathering) {
     return;
   }
-  const WorldBroken* lost = has_lost_ ? &broken_ : nullptr;
+  const WorldBroken* lost = generation_ >= 0 ? &broken_ : nullptr;
   std::visit(Overloaded{[](const Gathering::Wait&) {},
                         [this](const Gathering::Form&) { form(); },
                         [this](const Gathering::GiveUp& why) {
                           close(kExitFailure, why.text + advice());
                         }},
-             gathering_.judge(hosts_, counts_.joined, lost, now_));
+             gathering_.judge(hosts_, lost, now_));
 }
 
 void Coordinator::form() {
   generation_ = form_world(hosts_,
                            options_.terms,
                            {.generation = generation_, .restarts = restarts_});
-  has_lost_ = true;
   phase_ = Phase::running;
-  counts_ = counts_of(hosts_, generation_);
-  last_host_count_ = counts_.seated;
-  lost_.clear();
+  last_host_count_ = static_cast<int>(
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& entry) {
+        return entry.second.seat.has_value();
+      }));
   has_success_ = false;
   answer_all_ = true;
 }
@@ -347,6 +310,16 @@ void Coordinator::finish_closing() {
   }
 }
 
+bool Coordinator::is_at_work(const KnownHost& host) const {
+  return host.seat && !host.has_succeeded_in(generation_);
+}
+
+bool Coordinator::have_all_succeeded() const {
+  return std::none_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
+    return is_at_work(entry.second);
+  });
+}
+
 bool Coordinator::is_own_alone() const {
   return std::all_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
     return is_own(entry.second);
@@ -354,7 +327,7 @@ bool Coordinator::is_own_alone() const {
 }
 
 void Coordinator::send_answer(Connection connection, const KnownHost& host) {
-  if (host.away_since) {
+  if (!host.is_connected) {
     return;
   }
   const HostState& state = host.state;
@@ -377,18 +350,16 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
 /// Reason why a host waits while others work; empty if it does not wait.
 std::string Coordinator::waiting_text(const KnownHost& host) const {
   if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, counts_.joined, lost_, now_) + advice();
+    return gathering_.describe(hosts_, now_) + advice();
   }
   if (phase_ != Phase::running) {
     return "";
   }
   if (host.seat && host.has_succeeded_in(generation_)) {
     return "its workers have succeeded; those of " +
-           names_of(hosts_,
-                    counts_.seated - counts_.succeeded,
-                    [this](const KnownHost& other) {
-                      return other.seat && !other.has_succeeded_in(generation_);
-                    }) +
+           names_of(
+               hosts_,
+               [this](const KnownHost& other) { return is_at_work(other); }) +
            " have not yet";
   }
   if (!host.state.joins || host.seat) {

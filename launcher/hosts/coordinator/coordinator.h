@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,9 +39,9 @@ namespace launcher {
 /// the news as an answer to each of its messages.
 ///
 /// A host that is silent for RendezvousTimeouts::silence() is removed. A host
-/// whose connection ends is removed if it does not connect again within two
-/// seconds. A host that lost its connection connects again at once and keeps
-/// its place; a killed ddprun does not.
+/// whose connection ends is removed if it does not connect again within a
+/// keep-alive interval: it connects again at once, shows its Hello::id and
+/// keeps its seat, but a killed ddprun does not.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -105,13 +104,10 @@ class Coordinator {
   /// change for all.
   Actions update_and_answer(std::optional<Connection> asker);
 
-  void update(KnownHost& host, const std::function<void()>& change);
   void on_hello(Connection from, const Hello& hello);
   void on_state(Connection from, const HostState& state);
   void on_state_in_world(KnownHost& host);
   void on_connection_lost(HostTable::iterator away, const std::string& how);
-  void mark_reconnected(KnownHost& host);
-  Time removal_time(const KnownHost& host) const;
   void remove(HostTable::iterator gone,
               WorldBroken::Change change,
               const std::string& how = "");
@@ -131,12 +127,13 @@ class Coordinator {
     return host.hello.id == options_.own_id;
   }
   bool is_own_alone() const;
+  bool is_at_work(const KnownHost& host) const;
+  bool have_all_succeeded() const;
 
   Options options_;
   Phase phase_ = Phase::gathering;
   HostTable hosts_;
   std::set<std::string> known_ids_;  // of all hosts that were ever admitted
-  HostCounts counts_;                // of hosts_
   Time next_removal_;                // no host is removed before this time
   Time now_;
   Time closing_since_;
@@ -144,11 +141,9 @@ class Coordinator {
   int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
   int restarts_ = 0;
-  int64_t arrivals_ = 0;           // number of hosts that were ever admitted
-  bool has_lost_ = false;          // a world has ended; broken_ is the reason
-  bool has_success_ = false;       // of a host in the present world
-  bool answer_all_ = false;        // a change that all hosts must hear of
-  std::vector<WorldBroken> lost_;  // lost hosts of the last world
+  int64_t arrivals_ = 0;      // number of hosts that were ever admitted
+  bool has_success_ = false;  // of a host in the present world
+  bool answer_all_ = false;   // a change that all hosts must hear of
   /// Change that ended the last world. The initial value is for a world of an
   /// earlier coordinator at this endpoint, which a host may still know.
   WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};

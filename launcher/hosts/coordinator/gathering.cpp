@@ -5,7 +5,6 @@
 #include "ddp/base/text/rank_text.h"
 #include "launcher/base/text.h"
 #include "launcher/hosts/coordinator/admission.h"
-#include "launcher/hosts/protocol/waiting_news.h"
 
 namespace launcher {
 namespace {
@@ -34,8 +33,8 @@ std::string too_few_text(const HostTable& hosts,
                          const RendezvousTimeouts& timeouts) {
   return "expected at least " + count_text(terms.least_hosts, "host") +
          ", but got " + std::to_string(count) +
-         (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
-         " in " + patience_text(timeouts.join) +
+         (count > 0 ? " (" + names_of_joined(hosts) + ")" : "") + " in " +
+         patience_text(timeouts.join) +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
          "; start ddprun on the others, or give --rdzv-conf "
          "join_timeout=SECONDS";
@@ -61,15 +60,6 @@ std::string missing_ranks_text(const HostTable& hosts, const JobTerms& terms) {
              : "; no host yet for node " + ddp::detail::rank_list(ranks);
 }
 
-std::string losses_text(const std::vector<WorldBroken>& lost) {
-  constexpr size_t kMostLosses = 8;
-  std::string text;
-  for (size_t at = 0; at < std::min(lost.size(), kMostLosses); ++at) {
-    text += "; " + loss_text(lost[at]);
-  }
-  return text;
-}
-
 }  // namespace
 
 Gathering::Gathering(const JobTerms& terms,
@@ -82,12 +72,12 @@ Gathering::Gathering(const JobTerms& terms,
       since_(begin) {}
 
 Gathering::Verdict Gathering::judge(const HostTable& hosts,
-                                    int joined,
                                     const WorldBroken* lost,
                                     Time now) {
   if (is_hopeless(hosts, lost)) {
     return GiveUp{hopeless_text(*lost, terms_)};
   }
+  const int joined = count_joined(hosts);
   const bool is_late = now - since_ >= timeouts_.join;
   if (joined < terms_.least_hosts) {
     enough_since_.reset();
@@ -102,42 +92,28 @@ Gathering::Verdict Gathering::judge(const HostTable& hosts,
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
-std::string Gathering::describe(const HostTable& hosts,
-                                int joined,
-                                const std::vector<WorldBroken>& lost,
-                                Time now) const {
+std::string Gathering::describe(const HostTable& hosts, Time now) const {
+  const int joined = count_joined(hosts);
   const int known = static_cast<int>(hosts.size());
   std::string text = std::to_string(joined) + " of " +
                      count_text(std::max(awaited_hosts_, known), "host") +
                      (joined == 1 ? " is" : " are") + " here";
   if (joined > 0) {
-    text += " (" + names_of_joined(hosts, joined) + ")";
+    text += " (" + names_of_joined(hosts) + ")";
   }
   if (joined < known) {
     text += "; the workers of " +
             names_of(hosts,
-                     known - joined,
                      [](const KnownHost& host) { return !host.has_joined(); }) +
             " are still to end";
   }
-  return text + missing_ranks_text(hosts, terms_) + losses_text(lost) +
-         end_text(joined, known, now);
-}
-
-std::string Gathering::end_text(int joined, int known, Time now) const {
-  const Time last = since_ + timeouts_.join;
-  if (joined < terms_.least_hosts || !enough_since_) {
-    return "; gives up" + in_seconds(last - now) +
-           " (--rdzv-conf join_timeout)";
-  }
-  const bool are_all_here = joined == known;
-  return "; starts without others" +
-         in_seconds((are_all_here
-                         ? std::min(last, *enough_since_ + timeouts_.last_call)
-                         : last) -
-                    now) +
-         (are_all_here ? " (--rdzv-conf last_call_timeout)"
-                       : " (--rdzv-conf join_timeout)");
+  const std::string left = patience_text(
+      std::chrono::ceil<std::chrono::seconds>(next_deadline(now) - now));
+  return text + missing_ranks_text(hosts, terms_) +
+         (joined < terms_.least_hosts
+              ? "; gives up in " + left + " (--rdzv-conf join_timeout)"
+              : "; starts without others in " + left +
+                    " (--rdzv-conf last_call_timeout)");
 }
 
 Gathering::Time Gathering::next_deadline(Time now) const {

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "launcher/hosts/coordinator/host_table.h"
 
@@ -34,29 +33,18 @@ class Gathering {
             int awaited_hosts,
             Time begin);
 
-  /// @param joined  number of hosts that have joined
   /// @param lost  change that ended the last world, or a later loss of a host;
   ///   nullptr: there was no world
-  Verdict judge(const HostTable& hosts,
-                int joined,
-                const WorldBroken* lost,
-                Time now);
+  Verdict judge(const HostTable& hosts, const WorldBroken* lost, Time now);
 
   /// Text with the joined hosts, the missing ones and the end of the wait.
-  ///
-  /// @param joined  number of hosts that have joined
-  /// @param lost  lost hosts of the last world
-  std::string describe(const HostTable& hosts,
-                       int joined,
-                       const std::vector<WorldBroken>& lost,
-                       Time now) const;
+  std::string describe(const HostTable& hosts, Time now) const;
 
   /// Time at which the verdict can change without a message.
   Time next_deadline(Time now) const;
 
  private:
   bool is_hopeless(const HostTable& hosts, const WorldBroken* lost) const;
-  std::string end_text(int joined, int known, Time now) const;
 
   JobTerms terms_;
   RendezvousTimeouts timeouts_;

@@ -5,60 +5,35 @@
 namespace launcher {
 
 bool KnownHost::has_succeeded_in(int generation) const {
-  return is_in(generation) && !state.joins && state.outcome &&
+  return is_in(generation) && state.outcome &&
          std::holds_alternative<HostSucceeded>(*state.outcome);
 }
 
-HostCounts& HostCounts::operator+=(const HostCounts& other) {
-  joined += other.joined;
-  seated += other.seated;
-  succeeded += other.succeeded;
-  return *this;
-}
-
-HostCounts& HostCounts::operator-=(const HostCounts& other) {
-  joined -= other.joined;
-  seated -= other.seated;
-  succeeded -= other.succeeded;
-  return *this;
-}
-
-HostCounts counts_of(const KnownHost& host, int generation) {
-  return {.joined = host.has_joined() ? 1 : 0,
-          .seated = host.seat ? 1 : 0,
-          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0};
-}
-
-HostCounts counts_of(const HostTable& hosts, int generation) {
-  HostCounts counts;
-  for (const auto& [connection, host] : hosts) {
-    counts += counts_of(host, generation);
-  }
-  return counts;
+int count_joined(const HostTable& hosts) {
+  return static_cast<int>(
+      std::count_if(hosts.begin(), hosts.end(), [](const auto& entry) {
+        return entry.second.has_joined();
+      }));
 }
 
 std::string names_of(const HostTable& hosts,
-                     int count,
                      const std::function<bool(const KnownHost&)>& is_meant) {
   constexpr int kMostNames = 8;
-  const int shown = std::min(count, kMostNames);
   std::string text;
-  int found = 0;
-  for (auto next = hosts.begin(); next != hosts.end() && found < shown;
-       ++next) {
-    if (is_meant(next->second)) {
-      text += (found == 0 ? "" : ", ") + next->second.hello.host;
-      ++found;
+  int count = 0;
+  for (const auto& [connection, host] : hosts) {
+    if (is_meant(host) && ++count <= kMostNames) {
+      text += (count == 1 ? "" : ", ") + host.hello.host;
     }
   }
-  return count > shown
-             ? text + " and " + std::to_string(count - shown) + " more"
+  return count > kMostNames
+             ? text + " and " + std::to_string(count - kMostNames) + " more"
              : text;
 }
 
-std::string names_of_joined(const HostTable& hosts, int count) {
-  return names_of(
-      hosts, count, [](const KnownHost& host) { return host.has_joined(); });
+std::string names_of_joined(const HostTable& hosts) {
+  return names_of(hosts,
+                  [](const KnownHost& host) { return host.has_joined(); });
 }
 
 }  // namespace launcher

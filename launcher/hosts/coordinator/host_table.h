@@ -17,49 +17,32 @@ struct KnownHost {
   Hello hello;
   HostState state{};
   std::optional<World> seat{};  ///< in the present world, or in the last one
-  std::chrono::steady_clock::time_point last_heard{};
+  /// Time at which it is lost, unless it sends a message before.
+  std::chrono::steady_clock::time_point lost_at{};
   int64_t arrival = 0;  ///< its number among all hosts ever admitted
-  /// Time at which its connection ended. It may connect again.
-  std::optional<std::chrono::steady_clock::time_point> away_since{};
-  std::string how_lost{};  ///< reason for the end of that connection
+  bool is_connected = true;
+  std::string how_lost{};  ///< reason for the end of its last connection
 
   /// Whether it waits for the next world and is connected.
-  bool has_joined() const { return state.joins && !away_since; }
+  bool has_joined() const { return state.joins && is_connected; }
 
   /// Whether that world is the last one that it knows.
   bool is_in(int generation) const { return state.generation == generation; }
-  /// Whether its workers have succeeded in that world, and it does not start
-  /// them again.
+  /// Whether its workers have succeeded in that world.
   bool has_succeeded_in(int generation) const;
 };
 
 /// The hosts of a job by their connections.
 using HostTable = std::map<uint64_t, KnownHost>;
 
-/// Numbers of hosts in some states. The coordinator updates them with each
-/// change of a host, because counting all hosts for each message would take too
-/// long in large jobs.
-struct HostCounts {
-  int joined = 0;     ///< wait for the next world
-  int seated = 0;     ///< are in the present world
-  int succeeded = 0;  ///< are in it, and their workers have succeeded
-
-  HostCounts& operator+=(const HostCounts& other);
-  HostCounts& operator-=(const HostCounts& other);
-};
-
-HostCounts counts_of(const KnownHost& host, int generation);
-HostCounts counts_of(const HostTable& hosts, int generation);
+/// Number of hosts that wait for the next world.
+int count_joined(const HostTable& hosts);
 
 /// "a, b": names of the first hosts for which `is_meant` is true, and the
 /// number of the others.
-///
-/// @param count  number of hosts for which it is true, so that the search can
-///   stop early
 std::string names_of(const HostTable& hosts,
-                     int count,
                      const std::function<bool(const KnownHost&)>& is_meant);
 /// Names of the hosts that wait for the next world.
-std::string names_of_joined(const HostTable& hosts, int count);
+std::string names_of_joined(const HostTable& hosts);
 
 }  // namespace launcher

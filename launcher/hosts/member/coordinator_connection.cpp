@@ -89,25 +89,24 @@ void CoordinatorConnection::on_lines(const std::vector<std::string>& lines) {
       is_found_ = true;
       handlers_.on_message(*message);
     } else {
-      report_loss(RendezvousClient::Loss::stranger, "no message of ddprun");
+      report_loss("another program uses the port", /*is_gone=*/true);
     }
   }
 }
 
 void CoordinatorConnection::on_closed(int error) {
-  report_loss(error == ECONNREFUSED ? RendezvousClient::Loss::refused
-                                    : RendezvousClient::Loss::cut,
-              end_text(error));
+  const bool is_gone = is_found_ && error == ECONNREFUSED;
+  report_loss(is_gone ? "nobody listens there any more" : end_text(error),
+              is_gone);
 }
 
-void CoordinatorConnection::report_loss(RendezvousClient::Loss loss,
-                                        const std::string& how) {
+void CoordinatorConnection::report_loss(const std::string& how, bool is_gone) {
   connection_.reset();
   const std::string host = own_address_.empty()
                                ? numeric_host(addresses_[next_address_])
                                : own_address_;
   turn_to_next_address();
-  handlers_.on_lost(loss, host + ": " + how);
+  handlers_.on_lost(host + ": " + how, is_gone);
 }
 
 void CoordinatorConnection::turn_to_next_address() {

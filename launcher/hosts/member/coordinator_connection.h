@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
@@ -26,7 +25,9 @@ class CoordinatorConnection {
     /// disconnect().
     ///
     /// @param how "10.0.0.7: Connection reset by peer"
-    std::function<void(RendezvousClient::Loss, const std::string& how)> on_lost;
+    /// @param is_gone  whether no coordinator listens there: another program
+    ///   answers, or nobody any more
+    std::function<void(const std::string& how, bool is_gone)> on_lost;
   };
 
   CoordinatorConnection(EventLoop& loop, Handlers handlers);
@@ -51,7 +52,7 @@ class CoordinatorConnection {
   void on_open();
   void on_lines(const std::vector<std::string>& lines);
   void on_closed(int error);
-  void report_loss(RendezvousClient::Loss loss, const std::string& how);
+  void report_loss(const std::string& how, bool is_gone);
   void turn_to_next_address();
 
   EventLoop& loop_;

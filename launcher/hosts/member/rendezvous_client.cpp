@@ -11,8 +11,6 @@
 
 namespace launcher {
 
-using Change = WorldBroken::Change;
-
 namespace {
 
 std::string unique_id() {
@@ -85,36 +83,32 @@ RendezvousClient::Actions RendezvousClient::join(int store_port, Time now) {
   advance(now);
   state_.joins = true;
   state_.store.port = store_port;
-  news_.start(now_, options_.timeouts.first_news);
-  switch (phase_) {
-    case Phase::none:
-      give_up_ = now_ + options_.timeouts.join;
-      return connect();
-    case Phase::greeting:
-    case Phase::connected:
-      return send_state();
-    case Phase::connecting:
-    case Phase::resting:
-    case Phase::over:
-      break;
+  Actions actions;
+  if (phase_ == Phase::none) {
+    give_up_ = now_ + options_.timeouts.join;
+    actions = connect();
+  } else if (phase_ == Phase::connected) {
+    actions = send_state();
   }
-  return {};
+  begin_to_wait();
+  return actions;
 }
 
 RendezvousClient::Actions RendezvousClient::report(const HostOutcome& outcome,
                                                    Time now) {
   advance(now);
   state_.outcome = outcome;
+  Actions actions = phase_ == Phase::connected ? send_state() : Actions{};
   if (std::holds_alternative<HostSucceeded>(outcome)) {
-    news_.start(now_, options_.timeouts.first_news);
+    begin_to_wait();
   }
-  return has_connection() ? send_state() : Actions{};
+  return actions;
 }
 
 RendezvousClient::Actions RendezvousClient::leave() {
-  const bool had_connection = has_connection();
+  const bool was_connected = phase_ == Phase::connected;
   phase_ = Phase::over;
-  return (had_connection ? Actions{sending(Goodbye{})} : Actions{}) +
+  return (was_connected ? Actions{sending(Goodbye{})} : Actions{}) +
          Actions{Disconnect{}};
 }
 
@@ -124,67 +118,41 @@ RendezvousClient::Actions RendezvousClient::on_connected(
   if (phase_ != Phase::connecting) {
     return {};
   }
-  phase_ = Phase::greeting;
-  was_connected_ = true;
-  if (!is_in_world()) {
-    // In a world, connections without an answer do not end the silence.
-    last_heard_ = now_;
-  }
+  phase_ = Phase::connected;
   state_.store.host =
       options_.local_address.empty() ? address : options_.local_address;
   return Actions{sending(options_.hello)} + send_state();
 }
 
-RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
-                                                      Time now,
-                                                      const std::string& how) {
+RendezvousClient::Actions RendezvousClient::on_closed(Time now,
+                                                      const std::string& how,
+                                                      bool is_gone) {
   advance(now);
-  if (!has_connection() && phase_ != Phase::connecting) {
+  if (phase_ != Phase::connecting && phase_ != Phase::connected) {
     return {};
   }
-  const bool had_answer = phase_ == Phase::connected;
-  was_connected_ = phase_ != Phase::connecting;
-  phase_ = Phase::resting;
-  has_requested_news_ = false;
-  next_step_ =
-      now_ + (had_answer ? std::chrono::milliseconds(0) : backoff_.next());
-  if (loss == Loss::stranger) {
-    return fail(stranger_text());
-  }
-  if (had_answer || !has_answered_) {
-    how_lost_ = how;
-  }
-  if (had_answer) {
-    give_up_ = now_ + options_.timeouts.silence();
-  }
-  if (has_answered_ && loss == Loss::refused) {
-    return fail(lost_text() +
-                ", and nobody listens there any more; see the messages of the "
-                "ddprun on that host");
-  }
-  return {};
+  phase_ = Phase::connecting;
+  next_step_ = now_ + backoff_.next();
+  how_lost_ = how;
+  return is_gone ? finish(RendezvousLost{lost_text()}) : Actions{};
 }
 
 RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
                                                        Time now) {
   advance(now);
-  if (!has_connection() || !is_of_coordinator(message)) {
+  if (phase_ != Phase::connected || !is_of_coordinator(message)) {
     return {};
   }
-  phase_ = Phase::connected;
-  has_answered_ = true;
-  last_heard_ = now_;
+  if (!std::exchange(has_answered_, true)) {
+    begin_to_wait();  // for other hosts from now on
+  }
+  is_answered_ = true;
+  give_up_ = now_ + options_.timeouts.silence();
   backoff_.reset();
   return std::visit(
       Overloaded{
           [this](const WorldFormed& formed) { return enter_world(formed); },
-          [this](const Broken& broken) {
-            return is_in_world() && broken.generation == state_.generation
-                       ? break_world({broken.why.change,
-                                      on_one_line(broken.why.host),
-                                      on_one_line(broken.why.how)})
-                       : Actions{};
-          },
+          [this](const Broken& broken) { return break_world(broken); },
           [this](const JobClosed& closed) {
             return finish(with_one_line_texts(closed));
           },
@@ -192,10 +160,7 @@ RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
             return finish(RendezvousLost{"refused at " + endpoint_text() +
                                          ": " + on_one_line(refused.text)});
           },
-          [this](const Noted& noted) {
-            return has_requested_news_ ? print_news(noted.waits_for)
-                                       : Actions{};
-          },
+          [this](const Noted& noted) { return print_news(noted.waits_for); },
           [](const auto&) { return Actions{}; }},
       message);
 }
@@ -205,72 +170,41 @@ RendezvousClient::Actions RendezvousClient::on_time(Time now) {
   if (phase_ == Phase::none || phase_ == Phase::over) {
     return {};
   }
-  Actions actions = perform_due();
-  return std::move(actions) + request_news();
-}
-
-RendezvousClient::Actions RendezvousClient::perform_due() {
-  if (phase_ != Phase::connected && now_ >= give_up_) {
-    return fail(timeout_text());
+  if (now_ >= give_up_) {
+    return finish(RendezvousLost{lost_text()});
   }
-  if (has_connection() && is_coordinator_silent()) {
-    return Actions{Disconnect{}} +
-           on_closed(
-               Loss::cut,
-               now_,
-               "silent for " + patience_text(options_.timeouts.silence()));
-  }
-  if (has_connection()) {
-    return now_ >= next_step_ ? send_state() : Actions{};
-  }
-  Actions broken =
-      is_in_world() && is_coordinator_silent()
-          ? break_world({Change::unreachable, options_.endpoint, how_lost_})
-          : Actions{};
+  Actions news =
+      has_answered_
+          ? Actions{}
+          : print_news("no ddprun has answered there yet" +
+                       (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
+                       "; gives up in " +
+                       patience_text(std::chrono::ceil<std::chrono::seconds>(
+                           give_up_ - now_)) +
+                       " (--rdzv-conf join_timeout)");
   if (now_ < next_step_) {
-    return broken;
+    return news;
   }
-  const bool is_stuck = phase_ == Phase::connecting;
-  return std::move(broken) + (is_stuck ? Actions{Disconnect{}} : Actions{}) +
-         connect();
+  if (phase_ == Phase::connected && is_answered_) {
+    return std::move(news) + send_state();
+  }
+  if (phase_ == Phase::connected) {
+    how_lost_ = "no answer for " + patience_text(options_.timeouts.keep_alive);
+  }
+  return std::move(news) + connect();
 }
 
-/// Asks the coordinator for the reason of the wait, when a note is due. Its
-/// answer is printed. Without a coordinator prints that none answers.
-RendezvousClient::Actions RendezvousClient::request_news() {
-  if (phase_ == Phase::over || has_requested_news_ || !news_.is_due(now_)) {
-    return {};
-  }
-  if (phase_ != Phase::connected) {
-    const std::string left = in_seconds(give_up_ - now_);
-    return print_news(
-        has_answered_
-            ? "the connection is lost; gives up" + left
-            : "no ddprun has answered there yet" +
-                  (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
-                  "; gives up" + left + " (--rdzv-conf join_timeout)");
-  }
-  has_requested_news_ = true;
-  return send_state();
-}
-
+/// Prints the reason of the wait if it is time for that.
+///
 /// @param text  empty: there is nothing to print
 RendezvousClient::Actions RendezvousClient::print_news(
     const std::string& text) {
-  has_requested_news_ = false;
-  news_.mark_printed(now_);
-  return text.empty() ? Actions{}
-                      : Actions{answer_of(
-                            RendezvousNote{"waiting at " + endpoint_text() +
-                                           ": " + on_one_line(text)})};
-}
-
-RendezvousClient::Actions RendezvousClient::fail(const std::string& text) {
-  Actions broken =
-      is_in_world()
-          ? break_world({Change::unreachable, options_.endpoint, how_lost_})
-          : Actions{};
-  return std::move(broken) + finish(RendezvousLost{text});
+  if (text.empty() || !next_news_ || now_ < *next_news_) {
+    return {};
+  }
+  next_news_.reset();
+  return {answer_of(RendezvousNote{"waiting at " + endpoint_text() + ": " +
+                                   on_one_line(text)})};
 }
 
 RendezvousClient::Actions RendezvousClient::finish(
@@ -289,41 +223,38 @@ RendezvousClient::Actions RendezvousClient::enter_world(
   state_.joins = false;
   state_.outcome.reset();
   is_broken_ = false;
-  has_requested_news_ = false;
-  news_.stop();
+  next_news_.reset();
   return send_state() + Actions{answer_of(formed)};
 }
 
-RendezvousClient::Actions RendezvousClient::break_world(
-    const WorldBroken& why) {
+RendezvousClient::Actions RendezvousClient::break_world(const Broken& broken) {
+  if (state_.joins || is_broken_ || broken.generation != state_.generation) {
+    return {};
+  }
   is_broken_ = true;
-  has_requested_news_ = false;
-  news_.stop();
-  return {answer_of(why)};
+  next_news_.reset();
+  return {answer_of(WorldBroken{broken.why.change,
+                                on_one_line(broken.why.host),
+                                on_one_line(broken.why.how)})};
 }
 
 std::optional<RendezvousClient::Time> RendezvousClient::next_deadline() const {
-  const Time silence = last_heard_ + options_.timeouts.silence();
-  const Time news =
-      has_requested_news_ ? Time::max() : news_.due().value_or(Time::max());
-  switch (phase_) {
-    case Phase::connected:
-      return std::min({next_step_, silence, news});
-    case Phase::greeting:
-      return std::min({next_step_, silence, give_up_, news});
-    case Phase::connecting:
-    case Phase::resting:
-      return std::min(
-          {next_step_, give_up_, news, is_in_world() ? silence : give_up_});
-    case Phase::none:
-    case Phase::over:
-      break;
+  if (phase_ == Phase::none || phase_ == Phase::over) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  const Time step = std::min(next_step_, give_up_);
+  return has_answered_ ? step : std::min(step, next_news_.value_or(step));
 }
 
 void RendezvousClient::advance(Time now) {
   now_ = std::max(now, now_);
+}
+
+/// Sends the state also when news is due: the answer has the reason of the
+/// wait.
+void RendezvousClient::begin_to_wait() {
+  next_news_ = now_ + options_.timeouts.until_news;
+  next_step_ = std::min(next_step_, *next_news_);
 }
 
 RendezvousClient::Actions RendezvousClient::connect() {
@@ -334,48 +265,25 @@ RendezvousClient::Actions RendezvousClient::connect() {
 
 RendezvousClient::Actions RendezvousClient::send_state() {
   ++state_.number;
+  is_answered_ = false;
   next_step_ = now_ + options_.timeouts.keep_alive;
   return {Action(std::in_place_type<Message>, state_)};
 }
 
-bool RendezvousClient::has_connection() const {
-  return phase_ == Phase::greeting || phase_ == Phase::connected;
-}
-
-bool RendezvousClient::is_in_world() const {
-  return state_.generation >= 0 && !state_.joins && !is_broken_;
-}
-
-bool RendezvousClient::is_coordinator_silent() const {
-  return now_ - last_heard_ >= options_.timeouts.silence();
-}
-
 std::string RendezvousClient::lost_text() const {
-  return "the connection to " + options_.endpoint +
-         ", where the hosts of the job meet, was lost" +
-         (how_lost_.empty() ? "" : " (" + how_lost_ + ")");
-}
-
-std::string RendezvousClient::timeout_text() const {
-  if (has_answered_) {
-    return lost_text() + "; check the network and that host";
-  }
-  return was_connected_
-             ? stranger_text()
-             : "nobody answers at " + endpoint_text() +
-                   (how_lost_.empty() ? "" : " (" + how_lost_ + ")") +
+  const std::string how = how_lost_.empty() ? "" : " (" + how_lost_ + ")";
+  return has_answered_
+             ? "the connection to " + options_.endpoint +
+                   ", where the hosts of the job meet, was lost" + how +
+                   "; check the network, and see the messages of the ddprun on "
+                   "that host"
+             : "no ddprun answers at " + endpoint_text() + how +
                    "; start ddprun on that host, and check the name, the port "
                    "and the firewall" +
                    (options_.hello.terms.ranks_are_fixed
                         ? " (--rdzv-conf meeting_port=0 where rank 0's workers "
                           "are not started by ddprun)"
                         : "");
-}
-
-std::string RendezvousClient::stranger_text() const {
-  return "who listens at " + endpoint_text() +
-         " does not speak as the ddprun of a job with hosts that meet; check "
-         "that its port is in no other program's use, or give another one";
 }
 
 std::string RendezvousClient::endpoint_text() const {

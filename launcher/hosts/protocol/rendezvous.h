@@ -39,13 +39,7 @@ struct WorldFormed {
 };
 /// Stop the workers, then join() again for the next world.
 struct WorldBroken {
-  enum class Change {
-    joined,
-    left,
-    vanished,
-    failed,
-    unreachable  ///< this host cannot reach the coordinator
-  };
+  enum class Change { joined, left, vanished, failed };
   Change change;
   std::string host;   ///< name of the host that changed
   std::string how{};  ///< "silent for 15 s"; empty: not known

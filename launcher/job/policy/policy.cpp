@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/base/overloaded.h"
+#include "launcher/base/text.h"
 
 namespace launcher {
 namespace {
@@ -37,6 +38,15 @@ Actions Policy::on(const Event& event) {
   if (const auto* closed = std::get_if<JobClosed>(&event)) {
     first_ = closed->first;
   }
+  if (const auto* note = std::get_if<RendezvousNote>(&event)) {
+    return {Say{note->text}};
+  }
+  const Actions actions = decide(event);
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  return signal != nullptr ? say_signal(*signal) + actions : actions;
+}
+
+Actions Policy::decide(const Event& event) {
   switch (phase_) {
     case Phase::joining:
       return on_joining(event);
@@ -61,13 +71,7 @@ Actions Policy::on(const Event& event) {
 Actions Policy::on_joining(const Event& event) {
   return std::visit(
       Overloaded{[this](const WorldFormed& formed) {
-                   phase_ = Phase::running;
-                   world_ = formed.world;
-                   alive_ = options_.worker_count;
-                   has_failure_ = false;
-                   starts_again_ = false;
-                   first_.reset();
-                   return Actions{StartWorkers{world_}};
+                   return start_workers(formed.world);
                  },
                  [](const FolderMade&) { return Actions{Join{}}; },
                  [this](const StartFailed& failed) { return end_job(failed); },
@@ -75,14 +79,25 @@ Actions Policy::on_joining(const Event& event) {
       event);
 }
 
-/// After a failure here, the failure stays the cause of the end.
+Actions Policy::start_workers(const World& world) {
+  Actions actions;
+  if (world.restarts > world_.restarts) {
+    actions.push_back(Say{"starting all workers again: restart " +
+                          std::to_string(world.restarts) + " of " +
+                          std::to_string(options_.max_restarts)});
+  }
+  phase_ = Phase::running;
+  world_ = world;
+  alive_ = options_.worker_count;
+  has_failure_ = false;
+  starts_again_ = false;
+  first_.reset();
+  return std::move(actions) + Actions{StartWorkers{world_}};
+}
+
 Actions Policy::on_waiting(const Event& event) {
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
-                   if (failure_of(cause_) &&
-                       broken.change == WorldBroken::Change::unreachable) {
-                     return end_job(cause_);
-                   }
                    note_broken_world(broken);
                    return join_again();
                  },
@@ -90,6 +105,7 @@ Actions Policy::on_waiting(const Event& event) {
       event);
 }
 
+/// After a failure here, the failure stays the cause of the end.
 Actions Policy::on_without_workers(const Event& event) {
   const auto end_by = [this](const Cause& cause) {
     return end_job(failure_of(cause_) ? cause_ : cause);
@@ -140,8 +156,14 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
   --alive_;
   has_failure_ |= !exit.status.is_success();
   if (!exit.status.is_success()) {
-    return tell_failure(world_.first_rank + exit.local_rank, exit) +
-           stop(exit, SIGTERM);
+    const int rank = world_.first_rank + exit.local_rank;
+    const std::string others =
+        alive_ == 1 ? "the other one" : "the other " + std::to_string(alive_);
+    return (alive_ > 0 ? Actions{Say{"rank " + std::to_string(rank) +
+                                     " failed (" + exit.status.text() +
+                                     "); stopping " + others + stop_text()}}
+                       : Actions{}) +
+           tell_failure(rank, exit) + stop(exit, SIGTERM);
   }
   // Processes left by finished workers may run until the last worker has ended.
   // Then they get the grace period.
@@ -150,7 +172,11 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
 
 Actions Policy::on_hang(const WorkersHang& hangs) {
   const Hang& hang = hangs.hang;
-  return tell_failure(hang.workers.front().rank, hangs) + end_hung(hangs);
+  const auto hung = static_cast<int>(hang.workers.size());
+  return Actions{Say{headline(hang) + "; ending " +
+                     (hung == 1 ? "it" : "them") + " with SIGKILL" +
+                     (hung < alive_ ? ", and all others with SIGTERM" : "")}} +
+         tell_failure(hang.workers.front().rank, hangs) + end_hung(hangs);
 }
 
 Actions Policy::end_hung(const WorkersHang& hangs) {
@@ -181,7 +207,7 @@ Actions Policy::on_stopping(const Event& event) {
             return on_signal_while_stopping(signal);
           },
           [this](const TimerFired& fired) {
-            return fired.timer == Timer::grace ? kill(cause_) : Actions{};
+            return fired.timer == Timer::grace ? end_grace() : Actions{};
           },
           [](const ChildrenRemain&) { return Actions{TerminateStrays{}}; },
           // The stop signal came just before this news.
@@ -194,6 +220,16 @@ Actions Policy::on_stopping(const Event& event) {
           },
           [&](const auto&) { return on_while_ending(event); }},
       event);
+}
+
+Actions Policy::end_grace() {
+  return (alive_ == 0
+              ? Actions{Say{
+                    "ending with SIGKILL what the workers left running: " +
+                    patience_text(options_.grace_period) +
+                    " after SIGTERM it is still there"}}
+              : Actions{}) +
+         kill(cause_);
 }
 
 Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
@@ -287,7 +323,11 @@ Actions Policy::preempt(const SignalReceived& signal) {
 
 Actions Policy::on_preempted(const Event& event) {
   const auto end_by_signal = [this] {
-    return leave() + stop(SignalReceived{options_.on_preempt->signal}, SIGTERM);
+    return (alive_ > 0
+                ? Actions{Say{"the time of --on-preempt is up: stopping " +
+                              count_text(alive_, "worker") + stop_text()}}
+                : Actions{}) +
+           leave() + stop(SignalReceived{options_.on_preempt->signal}, SIGTERM);
   };
   return std::visit(
       Overloaded{
@@ -372,11 +412,29 @@ Actions Policy::pass_on_while_ending(int number) {
 Actions Policy::kill(const Cause& cause) {
   phase_ = Phase::killing;
   cause_ = cause;
-  return {
-      KillAll{},
-      ArmTimer{
-          Timer::kill,
-          std::clamp(options_.grace_period, kLeastTimeToDie, kMostTimeToDie)}};
+  return (alive_ > 0 ? Actions{Say{"ending " + count_text(alive_, "worker") +
+                                   " with SIGKILL"}}
+                     : Actions{}) +
+         Actions{KillAll{},
+                 ArmTimer{Timer::kill,
+                          std::clamp(options_.grace_period,
+                                     kLeastTimeToDie,
+                                     kMostTimeToDie)}};
+}
+
+/// RequestStop has its own message, and a terminal's new size needs none.
+Actions Policy::say_signal(const SignalReceived& signal) const {
+  const bool is_request = phase_ == Phase::preempted && is_preemption(signal);
+  return is_request || signal.number == SIGWINCH
+             ? Actions{}
+             : Actions{
+                   Say{signal_name(signal.number) + " came" +
+                       (alive_ > 0 ? ": passing it on to the workers" : "")}};
+}
+
+std::string Policy::stop_text() const {
+  return " with SIGTERM, and with SIGKILL after " +
+         patience_text(options_.grace_period);
 }
 
 Actions Policy::end_attempt() {

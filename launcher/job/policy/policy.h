@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace launcher {
 
 // Actions that the Policy requests in response to an event.
 
+struct Say {  ///< a message for the user
+  std::string text;
+};
 struct Join {};
 struct Leave {};
 struct TellOutcome {  ///< tell the other hosts
@@ -51,7 +55,8 @@ struct WriteReport {  ///< report the attempt that has ended
 };
 struct DrainOutput {};
 
-using Action = std::variant<Join,
+using Action = std::variant<Say,
+                            Join,
                             Leave,
                             TellOutcome,
                             StartWorkers,
@@ -70,7 +75,8 @@ using Actions = std::vector<Action>;
 
 /// State machine that makes the supervisor's decisions: maps events to actions
 /// and does not touch processes. Events that are not listed for a phase change
-/// nothing.
+/// nothing. What the user has to know comes as a Say with the decision; every
+/// signal and every RendezvousNote is one, too.
 ///
 /// - joining: FolderMade -> Join. WorldFormed -> StartWorkers, running. A stop
 ///   signal, StartFailed, RendezvousLost or JobClosed -> the end.
@@ -101,8 +107,7 @@ using Actions = std::vector<Action>;
 ///   not count: end of the attempt as for a broken world.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
-///   WorldBroken -> WriteReport, Join, joining; the end if a worker has failed
-///   here and the coordinator is unreachable.
+///   WorldBroken -> WriteReport, Join, joining.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
@@ -151,17 +156,18 @@ class Policy {
   Phase phase() const { return phase_; }
   /// Number of workers of this attempt that have not exited.
   int alive() const { return alive_; }
-  /// Returns whether `Options::on_preempt` handles this signal.
-  bool is_preemption(const SignalReceived& signal) const;
   /// Returns whether that signal came while workers ran.
   bool was_preempted() const { return was_preempted_; }
 
  private:
+  /// Handles an event in the present phase.
+  Actions decide(const Event& event);
   Actions on_joining(const Event& event);
   Actions on_running(const Event& event);
   Actions on_preempted(const Event& event);
   Actions on_stopping(const Event& event);
   Actions on_killing(const Event& event);
+  Actions start_workers(const World& world);
   Actions on_waiting(const Event& event);
   Actions on_draining(const Event& event);
   /// Handles events common to joining and waiting.
@@ -173,13 +179,17 @@ class Policy {
   Actions on_hang(const WorkersHang& hangs);
   Actions on_exit_while_preempted(const WorkerExited& exit);
   Actions on_signal_while_running(const SignalReceived& signal);
+  Actions end_grace();
   Actions on_signal_while_stopping(const SignalReceived& signal);
 
+  bool is_preemption(const SignalReceived& signal) const;
   Actions preempt(const SignalReceived& signal);
   Actions forbid_restart(const SignalReceived& signal);
   Actions end_hung(const WorkersHang& hangs);
   Actions stop(const Cause& cause, int number);
   Actions kill(const Cause& cause);
+  Actions say_signal(const SignalReceived& signal) const;
+  std::string stop_text() const;
   static Actions pass_on_while_ending(int number);
   Actions end_attempt();
   Actions join_again();

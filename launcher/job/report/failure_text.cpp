@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 
 #include "ddp/base/text/rank_text.h"
 #include "launcher/base/exit_status.h"
@@ -149,13 +148,6 @@ std::string indented(const std::string& text) {
   return result + "\n";
 }
 
-std::string elapsed(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(
-      text, sizeof(text), "%.1f s", static_cast<double>(time.count()) / 1000);
-  return text;
-}
-
 std::string attempt_text(const AttemptResult& result) {
   return result.max_restarts > 0
              ? ", attempt " + std::to_string(result.restarts + 1) + " of " +
@@ -175,7 +167,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   std::string text = describe_failure(cause) + "\n";
   text += "  host " + result.host + ", local rank " +
           std::to_string(cause.local_rank) + ", pid " +
-          std::to_string(cause.pid) + ", " + elapsed(cause.after) +
+          std::to_string(cause.pid) + ", " + elapsed_text(cause.after) +
           " after its start" + attempt_text(result);
   text += "\n";
   if (result.is_final) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "launcher/job/report/report.h"
@@ -31,8 +30,5 @@ std::string stderr_text(const WorkerExit& exit);
 
 /// Prepends "    | " to each line.
 std::string indented(const std::string& text);
-
-/// Formats a time as "1.5 s".
-std::string elapsed(std::chrono::milliseconds time);
 
 }  // namespace launcher

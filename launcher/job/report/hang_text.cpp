@@ -56,21 +56,6 @@ std::string reports_of_others(const Hang& hang) {
 
 }  // namespace
 
-std::string headline(const Hang& hang) {
-  std::vector<int> ranks;
-  for (const HungWorker& worker : hang.workers) {
-    ranks.push_back(worker.rank);
-  }
-  const HungWorker& first = hang.workers.front();
-  const std::string who = ddp::detail::rank_list(std::move(ranks)) +
-                          (hang.workers.size() == 1 ? " hangs" : " hang");
-  return who + ": no progress for " + elapsed(first.quiet) + " (" +
-         (first.limit > hang.timeout
-              ? "it may take " + elapsed(first.limit) + ", "
-              : "") +
-         "--hang-timeout is " + elapsed(hang.timeout) + ")";
-}
-
 std::string hang_report(const AttemptResult& result, const Hang& hang) {
   std::string text =
       headline(hang) + "\n  host " + result.host + attempt_text(result) + "\n";

@@ -98,9 +98,7 @@ std::string_view step_of(const AttemptResult& result) {
     return step_after(*first, result.workers);
   }
   const auto* broken = std::get_if<WorldBroken>(&result.cause);
-  return broken != nullptr &&
-                 (broken->change == WorldBroken::Change::vanished ||
-                  broken->change == WorldBroken::Change::unreachable)
+  return broken != nullptr && broken->change == WorldBroken::Change::vanished
              ? kDoctorOfHosts
              : "";
 }

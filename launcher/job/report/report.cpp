@@ -126,7 +126,6 @@ std::string text_of(WorldBroken::Change change) {
     case WorldBroken::Change::left:
       return "left";
     case WorldBroken::Change::vanished:
-    case WorldBroken::Change::unreachable:
       return "vanished";
     case WorldBroken::Change::failed:
       break;

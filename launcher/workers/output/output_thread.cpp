@@ -324,7 +324,8 @@ void OutputThread::abandon() {
     return;
   }
   for (const auto& file : state_->queue) {
-    if (file->unwritten > 0 || file == state_->queue.front()) {
+    const bool is_closing = !file->task && file == state_->queue.front();
+    if (file->unwritten > 0 || is_closing) {
       losses_.add(file->name, file->unwritten, 0);
     }
   }

@@ -37,4 +37,8 @@ struct Hang {
   std::chrono::milliseconds timeout{0};  ///< --hang-timeout
 };
 
+/// Returns "rank 1 hangs: no progress for 12.3 s (--hang-timeout is 10.0 s)",
+/// or "ranks 1, 3 hang: ...".
+std::string headline(const Hang& hang);
+
 }  // namespace launcher

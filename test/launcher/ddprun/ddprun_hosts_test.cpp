@@ -436,7 +436,7 @@ TEST_CASE("nobody at the endpoint: an error in the time that was given") {
       place.arguments("2", {"true"}, ",is_host=0,join_timeout=0.2"), kToken);
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
-             Contains("nobody answers at --rdzv-endpoint " + place.text()));
+             Contains("no ddprun answers at --rdzv-endpoint " + place.text()));
 }
 
 TEST_CASE("too few hosts: an error in the time that was given") {
@@ -474,7 +474,7 @@ TEST_CASE("another program at the endpoint's port: an error at once") {
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
              Contains("--rdzv-endpoint " + endpoint) &&
-                 Contains("in no other program's use"));
+                 Contains("another program uses the port"));
 }
 
 TEST_CASE(

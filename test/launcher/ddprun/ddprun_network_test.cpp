@@ -187,10 +187,10 @@ TEST_CASE("a name server that never answers is an error in time") {
                                    {},
                                    enter);
   CHECK(result.code() == 1);
-  CHECK(
-      result.err ==
-      "ddprun: nobody answers at --rdzv-endpoint node7:29400 (the name service "
-      "has not said yet which address host node7 has); start ddprun on that "
-      "host, and check the name, the port and the firewall\n");
+  CHECK(result.err ==
+        "ddprun: no ddprun answers at --rdzv-endpoint node7:29400 (the name "
+        "service "
+        "has not said yet which address host node7 has); start ddprun on that "
+        "host, and check the name, the port and the firewall\n");
   CHECK(!result.left_something);
 }

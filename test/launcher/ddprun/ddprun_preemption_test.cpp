@@ -98,7 +98,7 @@ TEST_CASE("a program that does not ask gets the signal, and time to end") {
   CHECK(result.out == "[0] ready\n[0] signal 10\n[0] signal 15\n");
   CHECK_THAT(result.err,
              Contains("SIGUSR1 came: passing it on to the workers; they have "
-                      "0.3 s\n") &&
+                      "300 ms\n") &&
                  Contains("the time of --on-preempt is up: stopping 1 worker "
                           "with SIGTERM") &&
                  Contains("ending 1 worker with SIGKILL") &&

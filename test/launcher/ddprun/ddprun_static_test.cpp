@@ -140,7 +140,7 @@ TEST_CASE("a static host starts nothing where only a store answers") {
       place.arguments(1, {"echo", "started"}, ",join_timeout=1"), kSecret);
   CHECK(result.code() == 1);
   CHECK(result.out.empty());
-  CHECK_THAT(result.err, Contains("nobody answers at"));
+  CHECK_THAT(result.err, Contains("no ddprun answers at"));
   CHECK(!result.left_something);
 }
 

@@ -23,9 +23,8 @@ struct LinkedHost {
             {.on_open = [this](const std::string& at) { add("open " + at); },
              .on_message = [this](const Message&) { add("message"); },
              .on_lost =
-                 [this](RendezvousClient::Loss loss, const std::string& how) {
-                   add((loss == RendezvousClient::Loss::refused ? "refused "
-                                                                : "lost ") +
+                 [this](const std::string& how, bool is_gone) {
+                   add((is_gone ? "gone " : "lost ") +
                        how.substr(0, how.find(':')));
                  }}) {
     connection.use(std::move(addresses));
@@ -82,13 +81,13 @@ TEST_CASE("a connection that fails at once is reported by the event loop") {
 
 TEST_CASE("addresses take turns until one answers, which then stays") {
   const Fd first = listen_at(at_free_port("127.0.0.2"));
-  const Fd second = listen_at(at_free_port("127.0.0.3"));
+  Fd second = listen_at(at_free_port("127.0.0.3"));
   Fd third = listen_at(at_free_port("127.0.0.4"));
   const SocketAddress closed = own_end(third);
   third.reset();
   LinkedHost host({closed, own_end(first), own_end(second)});
   host.connection.connect();
-  CHECK(host.next() == "refused 127.0.0.4");
+  CHECK(host.next() == "lost 127.0.0.4");
   host.connection.connect();
   host.next();
   // The listener accepts the connection, but sends nothing.
@@ -111,4 +110,19 @@ TEST_CASE("addresses take turns until one answers, which then stays") {
   host.connection.connect();
   host.next();
   CHECK(await_guest(second));
+  host.connection.disconnect();
+  second.reset();
+  host.connection.connect();
+  CHECK(host.next() == "gone 127.0.0.3");
+}
+
+TEST_CASE("an endpoint at which another program answers has no coordinator") {
+  const Fd listener = listen_at(at_free_port("127.0.0.1"));
+  LinkedHost host({own_end(listener)});
+  host.connection.connect();
+  CHECK(host.next() == "open 127.0.0.1");
+  const Fd guest = accept_from(listener);
+  const std::string banner = "SSH-2.0-OpenSSH_9.6\r\n";
+  REQUIRE(::send(guest.get(), banner.data(), banner.size(), MSG_NOSIGNAL) > 0);
+  CHECK(host.next() == "gone 127.0.0.1");
 }

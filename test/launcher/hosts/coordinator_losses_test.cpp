@@ -55,7 +55,7 @@ TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
   job.terms.max_restarts = 0;
   job.run();
   CHECK(job.cut(1).empty());
-  job.now += 2s;
+  job.now += job.timeouts.keep_alive;
   const auto actions = job.get().on_time(job.now);
   REQUIRE(said(actions) == "0 noted, 2 closed 1");
   const auto closed =
@@ -138,16 +138,6 @@ TEST_CASE("a success in one world keeps nobody out of the next") {
   CHECK(job.come(2) == "0 broken 1: c joined, 1 broken 1: c joined, 2 noted");
 }
 
-TEST_CASE("a host that loses sight of us after its success breaks nothing") {
-  FormingJob job;
-  job.run(2);
-  job.succeed(1, 0);
-  HostState& state = job.next_state(1);
-  state.joins = true;
-  CHECK(job.say(1, state) == "1 noted");
-  CHECK(job.succeed(kOwn, 0) == "0 noted, 1 closed 0");
-}
-
 TEST_CASE("a host whose connection is cut keeps its place if it comes back") {
   FormingJob job;
   job.terms.least_hosts = 3;
@@ -161,9 +151,9 @@ TEST_CASE("a host whose connection is cut keeps its place if it comes back") {
   };
   SECTION("at once") {
     CHECK(job.cut(1).empty());
-    CHECK(job.pass(1999ms).empty());
+    CHECK(job.pass(4999ms).empty());
     CHECK(comes_back(9) == "9 noted, 9 noted");
-    CHECK(job.pass(2s).empty());
+    CHECK(job.pass(5s).empty());
     CHECK(job.succeed(9, 0) == "9 noted");
   }
   SECTION("again and again") {
@@ -192,7 +182,7 @@ TEST_CASE("how a host was lost is told to the others") {
   if (is_cut) {
     job.cut(1);
   }
-  CHECK(job.pass(is_cut ? 1999ms : 14999ms).empty());
+  CHECK(job.pass(is_cut ? 4999ms : 14999ms).empty());
   job.now += 1ms;
   const auto actions = job.get().on_time(job.now);
   const auto& send = std::get<Coordinator::Send>(actions.back());
@@ -211,6 +201,6 @@ TEST_CASE("no world forms with a host whose connection has ended") {
     CHECK(job.say(9, job.hello(1)) == "0 formed 0, 2 formed 0, 9 formed 0");
   }
   SECTION("it does not") {
-    CHECK(job.pass(2s) == "0 formed 0, 2 formed 0");
+    CHECK(job.pass(5s) == "0 formed 0, 2 formed 0");
   }
 }

@@ -45,8 +45,8 @@ TEST_CASE("the last call and the time to join are kept") {
   SECTION("enough, and then no more") {
     job.come(1);
     CHECK(job.pass(15s).empty());
-    job.close(1);
-    CHECK(job.pass(8s).empty());
+    job.say(1, Goodbye{});
+    CHECK(job.pass(10s).empty());
     job.come(2);
     CHECK(job.pass(19s).empty());
     CHECK(job.pass(1s) == "0 formed 0, 2 formed 0");

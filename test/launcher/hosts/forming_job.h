@@ -99,7 +99,7 @@ struct FormingJob {
   /// Ends a connection of a host that does not come back in time.
   std::string close(Coordinator::Connection connection) {
     const std::string told = cut(connection);
-    const std::string later = pass(2s);
+    const std::string later = get().closed() ? "" : pass(timeouts.keep_alive);
     return told + (told.empty() || later.empty() ? "" : ", ") + later;
   }
   std::string pass(std::chrono::milliseconds time) {

@@ -24,13 +24,11 @@ void MembershipSimulation::perform(Host& host,
   for (const auto& action : actions) {
     std::visit(
         Overloaded{
-            [&](const RendezvousClient::Connect&) { connect(index); },
-            [&](const RendezvousClient::Disconnect&) {
-              if (hosts_[index].link && *hosts_[index].link != kOwn) {
-                close_ends(index, /*here=*/false, /*there=*/true);
-                hosts_[index].link.reset();
-              }
+            [&](const RendezvousClient::Connect&) {
+              disconnect(index);
+              connect(index);
             },
+            [&](const RendezvousClient::Disconnect&) { disconnect(index); },
             [&](const Message& message) {
               if (hosts_[index].link) {
                 send(Kind::to_coordinator, index, *hosts_[index].link, message);
@@ -66,6 +64,13 @@ void MembershipSimulation::perform(const Coordinator::Actions& actions) {
     }
   }
   oracle_->on_all_told();
+}
+
+void MembershipSimulation::disconnect(size_t index) {
+  if (hosts_[index].link && *hosts_[index].link != kOwn) {
+    close_ends(index, /*here=*/false, /*there=*/true);
+    hosts_[index].link.reset();
+  }
 }
 
 void MembershipSimulation::connect(size_t index) {
@@ -124,17 +129,11 @@ void MembershipSimulation::take(size_t index, const WorldFormed& formed) {
       {.kind = Kind::workers_end, .host = index, .attempt = ++host.attempt});
 }
 
-void MembershipSimulation::take(size_t index, const WorldBroken& broken) {
+void MembershipSimulation::take(size_t index, const WorldBroken&) {
   Host& host = hosts_[index];
   if (host.waits_for_end) {
     host.waits_for_end = host.has_failed = false;
-    if (broken.change == WorldBroken::Change::failed ||
-        broken.change == WorldBroken::Change::vanished) {
-      stop_workers(index);  // a failure on another host counts
-    } else {
-      perform(host, host.member->leave());
-      end(index);
-    }
+    stop_workers(index);  // another change was first
     return;
   }
   const bool are_stopping = host.has_failed;

@@ -185,10 +185,8 @@ void MembershipSimulation::handle(const Happening& event) {
       if (is_linked) {
         host.link.reset();
         perform(host,
-                host.member->on_closed(coordinator_
-                                           ? RendezvousClient::Loss::cut
-                                           : RendezvousClient::Loss::refused,
-                                       time_of(host)));
+                host.member->on_closed(
+                    time_of(host), "", /*is_gone=*/!coordinator_));
       }
       break;
     case Kind::workers_end:

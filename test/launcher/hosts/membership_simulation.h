@@ -117,13 +117,14 @@ class MembershipSimulation {
   void perform(Host& host, const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
   void connect(size_t index);
+  void disconnect(size_t index);
   void close_ends(size_t index, bool here, bool there);
   void send(Kind kind,
             size_t index,
             Connection connection,
             const Message& message);
   void take(size_t index, const WorldFormed& formed);
-  void take(size_t index, const WorldBroken& broken);
+  void take(size_t index, const WorldBroken&);
   void take(size_t index, const JobClosed& closed);
   void take(size_t index, const RendezvousLost&) { end(index); }
   static void take(size_t, const RendezvousNote&) {}

@@ -257,7 +257,7 @@ TEST_CASE("a name that can never have an address is why there is no world") {
 
 TEST_CASE("a name that has no address yet is asked for again") {
   NamedHost host;
-  host.config.timeouts.first_news = kTimeForAnswers;
+  host.config.timeouts.until_news = kTimeForAnswers;
   host.join();
   host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
@@ -278,7 +278,7 @@ TEST_CASE("a name that never gets an address is given up") {
   host.join();
   host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousLost>().text,
-             StartsWith("nobody answers at --rdzv-endpoint node0:") &&
+             StartsWith("no ddprun answers at --rdzv-endpoint node0:") &&
                  Contains(" (host name node0 cannot be resolved (Temporary "
                           "failure in name resolution)); start ddprun on that "
                           "host, and check the name"));
@@ -296,7 +296,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
 
 TEST_CASE("a name service that does not answer is told") {
   NamedHost host;
-  host.config.timeouts.first_news = std::chrono::milliseconds(10);
+  host.config.timeouts.until_news = std::chrono::milliseconds(10);
   host.join(never_answer);
   host.await_answer();
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
@@ -464,7 +464,7 @@ TEST_CASE("a host that waits for others says so") {
   C10dConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  config.timeouts.first_news = kTimeForAnswers;
+  config.timeouts.until_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =
       make_rendezvous(loop, config, "node7", answers.handler());
