@@ -90,21 +90,20 @@ class Guest {
         client_({.hello = hello_of(config, "host" + std::to_string(number), {}),
                  .endpoint = "the coordinator",
                  .timeouts = config.timeouts}),
-        connection_(
-            loop,
-            {.on_open =
-                 [this](const std::string& address) {
-                   perform(client_.on_connected(address, now()));
-                 },
-             .on_message =
-                 [this](const Message& message) {
-                   traffic_.count(message);
-                   perform(client_.on_message(message, now()));
-                 },
-             .on_lost =
-                 [this](RendezvousClient::Loss loss, const std::string&) {
-                   perform(client_.on_closed(loss, now()));
-                 }}) {
+        connection_(loop,
+                    {.on_open =
+                         [this](const std::string& address) {
+                           perform(client_.on_connected(address, now()));
+                         },
+                     .on_message =
+                         [this](const Message& message) {
+                           traffic_.count(message);
+                           perform(client_.on_message(message, now()));
+                         },
+                     .on_lost =
+                         [this](const std::string& how, bool is_gone) {
+                           perform(client_.on_closed(now(), how, is_gone));
+                         }}) {
     connection_.use(addresses_of(config.coordinator.endpoint.host,
                                  config.coordinator.endpoint.port));
   }
@@ -125,6 +124,7 @@ class Guest {
     for (const RendezvousClient::Action& action : actions) {
       std::visit(
           Overloaded{[this](const RendezvousClient::Connect&) {
+                       connection_.disconnect();
                        connection_.connect();
                      },
                      [this](const RendezvousClient::Disconnect&) {
