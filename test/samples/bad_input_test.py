@@ -13,7 +13,7 @@ PORT = "1"  # the error comes before a listener is needed
 
 class Hello(JobTest):
     def test_ranks(self):
-        for ranks in 1, 2, 3:
+        for ranks in 1, 3:
             result = self.succeed([*ddprun(ranks), HELLO])
             total = str(ranks * (ranks + 1) // 2)
             found = result.find(
@@ -71,10 +71,9 @@ class Devices(JobTest):
 
 class Model(JobTest):
     def test_mismatch_on_one_rank(self):
-        for ranks in 2, 3:
-            for result in run_each(ranks, [program("mismatched_model")]):
-                self.assertEqual(result.code, 1)
-                self.assert_one_line(result.err, r"fc2\.weight")
+        for result in run_each(3, [program("mismatched_model")]):
+            self.assertEqual(result.code, 1)
+            self.assert_one_line(result.err, r"fc2\.weight")
 
     def test_mismatch_under_ddprun(self):
         result = run([*ddprun(2), program("mismatched_model")])
@@ -116,12 +115,9 @@ class Checkpoint(JobTest):
             self.assertEqual(file.read(), before)
 
     def test_cut_off(self):
-        for size in 0, len(self.whole) // 2:
-            self.write(self.whole[:size])
-            self.check()
-        for size in 100, len(self.whole) - 1:
-            self.write(self.whole[:size])
-            self.check_test()
+        """state_dict_test cuts a file off anywhere."""
+        self.write(self.whole[:len(self.whole) // 2])
+        self.check()
 
     def test_flipped_byte(self):
         middle = len(self.whole) // 2

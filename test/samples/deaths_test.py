@@ -24,7 +24,7 @@ from jobs import ddprun, environment, program
 RANKS = 4
 BOUND = 15  # seconds from the kill to the end of the job
 START_BOUND = 120  # until the rank starts; for a whole undisturbed job
-POLL = 0.002
+POLL = 0.01
 
 # Commands of the jobs. Their undisturbed duration is measured once.
 PROGRAMS = {

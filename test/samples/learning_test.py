@@ -31,7 +31,7 @@ class Learning(JobTest):
 class Digits(Learning):
     def test_any_number_of_ranks(self):
         found = set()
-        for ranks in 1, 2, 3, 4:
+        for ranks in 1, 3:
             launcher = ddprun(ranks) if ranks > 1 else []
             result = self.succeed(
                 [*launcher, TRAIN, "--epochs=7", "--print-hash"])
@@ -42,7 +42,7 @@ class Digits(Learning):
             found.add(self.hash_of(result, ranks))
         # Dropout differs between ranks, so different numbers of ranks never
         # agree.
-        self.assertEqual(len(found), 4)
+        self.assertEqual(len(found), 2)
 
 
 class TwoRanks(Learning):
@@ -136,7 +136,7 @@ class BatchNorm(Learning):
     def test_two_ranks(self):
         result = self.succeed(
             [*ddprun(2), TRAIN, "--print-hash", "--dataset=synthetic",
-             "--image-shape=3,8,8", "--images=48", "--batch-size=16",
+             "--image-shape=3,8,8", "--images=16", "--batch-size=4",
              "--epochs=1"])
         self.hash_of(result, 2)
 
@@ -173,7 +173,8 @@ class Formats(JobTest):
                      "data_batch_4", "data_batch_5", "test_batch"):
             self.write(f"{part}.bin", b"".join(
                 bytes([label]) + RANDOM.randbytes(3072) for label in (3, 1, 4)))
-        self.check("--dataset=cifar10", "--data", self.folder, tested=3)
+        self.check("--dataset=cifar10", "--data", self.folder, "--model=cnn",
+                   tested=3)
 
     def test_fewer_test_images_than_ranks(self):
         result = self.succeed([*ddprun(3), TRAIN, "--dataset=synthetic",

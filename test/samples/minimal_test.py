@@ -17,21 +17,17 @@ def read(*path):
 
 
 class Minimal(JobTest):
-    def test_learns(self):
-        for launcher in [], ddprun(2), ddprun(3):
-            result = self.succeed([*launcher, MINIMAL])
+    def test_learns_and_shows_its_group(self):
+        for launcher, quiet, lines in (([], "0", ""), (ddprun(2), "1", ""),
+                                       (ddprun(3), "0", "[0] ddp: 3 ranks over "
+                                        "gloo, rank 0 on cpu\n")):
+            result = self.succeed([*launcher, MINIMAL], DDP_QUIET=quiet)
+            self.assertEqual(result.err, lines)
             losses = [float(loss) for _, loss in
                       result.find(r"epoch (\d+): loss (\S+)")]
             self.assertEqual(len(losses), 20, result.out)
             self.assertGreater(losses[0], 0.3)
             self.assertLess(losses[-1], 0.1)
-
-    def test_shows_its_group(self):
-        for launcher, quiet, lines in (([], "0", ""), (ddprun(2), "1", ""),
-                                       (ddprun(2), "0", "[0] ddp: 2 ranks over "
-                                        "gloo, rank 0 on cpu\n")):
-            result = self.succeed([*launcher, MINIMAL], DDP_QUIET=quiet)
-            self.assertEqual(result.err, lines)
 
     def test_readme_shows_it(self):
         shown = re.search(r"```cpp\n(.*?)```", read("README.md"), re.S)[1]

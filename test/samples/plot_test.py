@@ -2,7 +2,6 @@
 of matplotlib are tested everywhere; the pictures only if matplotlib is installed,
 for example by ./scripts/test."""
 
-import functools
 import importlib.util
 import json
 import os
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from importlib.machinery import SourceFileLoader
 
 PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
@@ -26,16 +26,6 @@ def load():
         importlib.util.spec_from_loader("plot", loader))
     loader.exec_module(module)
     return module
-
-
-@functools.cache
-def python_with_matplotlib():
-    for python in sys.executable, "python3":
-        probe = subprocess.run([python, "-c", "import matplotlib"],
-                               capture_output=True)
-        if probe.returncode == 0:
-            return python
-    return None
 
 
 class PlotTest(unittest.TestCase):
@@ -76,11 +66,26 @@ class PlotTest(unittest.TestCase):
             event("communication", "ddp:all_reduce", 1, 60, 62),
             event("scope", "epoch", 0, 0, 99)]}))
 
-    def plot(self, python, *files, **environment):
+    def command(self, *files):
+        return [PLOT, "--out", os.path.join(self.folder, "out"), *files]
+
+    def run_alone(self, *files, **environment):
         return subprocess.run(
-            [python, PLOT, "--out", os.path.join(self.folder, "out"), *files],
-            capture_output=True, text=True,
+            [sys.executable, *self.command(*files)], capture_output=True,
+            text=True,
             env={**os.environ, "MPLCONFIGDIR": self.settings, **environment})
+
+    def plot(self, *files):
+        """Draws in this process, where matplotlib is imported once. Returns the
+        error, which is empty after success."""
+        settings = {"MPLCONFIGDIR": self.settings}
+        with (unittest.mock.patch.dict(os.environ, settings),
+              unittest.mock.patch.object(sys, "argv", self.command(*files))):
+            try:
+                load().main()
+            except SystemExit as end:
+                return end.code
+        return ""
 
 
 class Numbers(PlotTest):
@@ -235,22 +240,22 @@ class Drawings(PlotTest):
 class Pictures(PlotTest):
     def test_without_matplotlib(self):
         self.write("matplotlib.py", "raise ImportError('not here')\n")
-        result = self.plot(sys.executable, self.write("a.csv", HEADER),
-                           PYTHONPATH=self.folder)
+        result = self.run_alone(self.write("a.csv", HEADER),
+                                PYTHONPATH=self.folder)
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stderr,
                          "plot: needs the Python package matplotlib: "
                          "python3 -m pip install matplotlib\n")
 
-    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "there is no matplotlib")
     def test_pictures(self):
-        python = python_with_matplotlib()
         files = [
             self.write("synchronous.csv", HEADER + "".join(
                 f"{i},0,0,{1 / (i + 1)}\n" for i in range(50))),
             self.write("bound_2.csv", HEADER + "".join(
                 f"{i},{i % 2},{i % 3},{2 / (i + 1)}\n" for i in range(50)))]
-        result = self.plot(python, *files)
+        result = self.run_alone(*files)
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(os.path.join(self.folder, "out.png"), "rb") as file:
             self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
@@ -258,66 +263,62 @@ class Pictures(PlotTest):
             svg = file.read()
         self.assertIn("<!-- bound 2 -->", svg)
         self.assertIn("<!-- staleness of an update -->", svg)
-        result = self.plot(python, os.path.join(self.folder, "none.csv"))
+        result = self.run_alone(os.path.join(self.folder, "none.csv"))
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^plot: \S+none.csv: .*\n$")
 
-    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "there is no matplotlib")
     def test_costs(self):
         costs = self.write("costs.csv", COSTS + "".join(
             f"{way},{device},0,{device + 1},2,3,4\n"
             for way in ("DP", "DDP") for device in range(3)))
-        result = self.plot(python_with_matplotlib(), costs)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.plot(costs), "")
         with open(os.path.join(self.folder, "out.svg")) as file:
             svg = file.read()
         self.assertIn("<!-- DistributedDataParallel -->", svg)
         self.assertIn("<!-- MB sent and received a step -->", svg)
         with open(costs, "a") as file:
             file.write("DP,3,0,1,2,3,4\n")
-        result = self.plot(python_with_matplotlib(), costs)
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^plot: \S+costs.csv: .*\n$")
+        self.assertRegex(self.plot(costs), r"^plot: \S+costs.csv: .*$")
 
-    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "there is no matplotlib")
     def test_sizes(self):
         sizes = self.write("links.csv", SIZES + "".join(
             f"{rate},{arm},{i}\n" for rate in (3, 1) for i in range(3)
             for arm in ("ours", "cap1", "cap25", "plain")))
-        result = self.plot(python_with_matplotlib(), sizes)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.plot(sizes), "")
         with open(os.path.join(self.folder, "out.svg")) as file:
             svg = file.read()
         self.assertIn("<!-- 3 Gbit/s -->", svg)
         self.assertIn("<!-- MiB of a bucket -->", svg)
 
-    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "there is no matplotlib")
     def test_hosts(self):
         hosts = self.write("hosts.csv", HOSTS + "".join(
             f"{count},all meet,{count + i}\n" for count in (10, 100)
             for i in range(3)))
-        result = self.plot(python_with_matplotlib(), hosts)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.plot(hosts), "")
         with open(os.path.join(self.folder, "out.svg")) as file:
             svg = file.read()
         self.assertIn("<!-- all meet -->", svg)
         self.assertIn("<!-- 100 -->", svg)
 
-    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "there is no matplotlib")
     def test_steps(self):
-        python = python_with_matplotlib()
         traces = [self.trace("one_bucket.json"), self.trace("two.json")]
-        result = self.plot(python, *traces)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.plot(*traces), "")
         with open(os.path.join(self.folder, "out.svg")) as file:
             svg = file.read()
         for text in "one bucket", "two", "rank 1", "communication":
             self.assertIn(f"<!-- {text} -->", svg)
         for name, text in (("other.json", "[]"), ("other.json", "{"),
                            ("other.csv", HEADER + "0,1,0,2.5\n")):
-            result = self.plot(python, traces[0], self.write(name, text))
-            self.assertEqual(result.returncode, 1)
-            self.assertRegex(result.stderr, r"^plot: .*other\.\w+: .*\n$")
+            self.assertRegex(self.plot(traces[0], self.write(name, text)),
+                             r"^plot: .*other\.\w+: .*$")
 
 
 if __name__ == "__main__":

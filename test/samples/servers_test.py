@@ -75,11 +75,8 @@ class SyncSgd(Servers):
         for mebibytes, in sent:
             self.assertAlmostEqual(float(mebibytes), moved, delta=0.1)
 
-    def test_two_servers(self):
-        self.check(servers=2, workers=2, epochs=2)
-
-    def test_three_workers(self):
-        self.check(servers=1, workers=3, epochs=2)
+    def test_two_servers_and_three_workers(self):
+        self.check(servers=2, workers=3, epochs=2)
 
 
 class AsyncSgd(Servers):
@@ -175,24 +172,17 @@ class Deaths(Servers):
 
 class BadInput(JobTest):
     def test_no_worker(self):
-        for sample in SYNC, ASYNC:
-            result = run(sample)
-            self.assertEqual(result.code, 1)
-            self.assert_one_line(
-                result.err, "at least one server and one worker, but got 1 "
-                            "server in a world of 1 rank;")
+        result = run(SYNC)
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(
+            result.err, "at least one server and one worker, but got 1 "
+                        "server in a world of 1 rank;")
 
     def test_too_many_servers(self):
         for result in run_each(2, [*SYNC, "--servers=2"]):
             self.assertEqual(result.code, 1)
             self.assert_one_line(result.err,
                                  "got 2 servers in a world of 2 ranks")
-
-    def test_wrong_server_address(self):
-        result = run(SYNC, RANK="1", WORLD_SIZE="2", LOCAL_RANK="1",
-                     MASTER_ADDR="no-such-host.invalid", MASTER_PORT="1")
-        self.assertEqual(result.code, 1)
-        self.assert_one_line(result.err, "MASTER_ADDR.*no-such-host.invalid")
 
     def test_file_that_cannot_be(self):
         file = os.path.join(self.folder, "none", "updates.csv")

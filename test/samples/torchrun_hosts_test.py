@@ -5,14 +5,16 @@ number changes. The store is torchrun's, which outlives the attempts, or rank
 0's.
 """
 
+import multiprocessing
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 from datetime import timedelta
+
+import torch.distributed.run
 
 from jobs import program
 
@@ -42,6 +44,23 @@ def end(processes):
     return [process.communicate()[0] for process in processes]
 
 
+# Agents are forks of this process, which need not import torch again.
+AGENTS = multiprocessing.get_context("fork")
+
+
+def run_agent(arguments, output, variables):
+    os.environ.update(variables)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    torch.distributed.run.main(arguments)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 class TwoAgents(unittest.TestCase):
     def run_agents(self, **variables):
         port = free_port()
@@ -49,28 +68,31 @@ class TwoAgents(unittest.TestCase):
             script = os.path.join(folder, "worker.sh")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(WORKER)
+            arguments = [
+                "--nnodes=2", "--nproc-per-node=2", "--max-restarts=3",
+                "--monitor-interval=0.2", "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job",
+                "--no-python", "sh", script,
+                os.path.join(folder, "has_ended"), HELLO]
+            outputs = [os.path.join(folder, host) for host in ("A", "B")]
             agents = [
-                subprocess.Popen(
-                    [sys.executable, "-m", "torch.distributed.run",
-                     "--nnodes=2", "--nproc-per-node=2", "--max-restarts=3",
-                     "--monitor-interval=0.2", "--rdzv-backend=c10d",
-                     f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job",
-                     "--no-python", "sh", script,
-                     os.path.join(folder, "has_ended"), HELLO],
-                    env=dict(os.environ, HOST_NAME=host, OMP_NUM_THREADS="1",
-                             **variables),
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    text=True)
-                for host in ("A", "B")]
+                AGENTS.Process(target=run_agent, args=(
+                    arguments, output,
+                    dict(HOST_NAME=host, OMP_NUM_THREADS="1", **variables)))
+                for host, output in zip(("A", "B"), outputs)]
+            for agent in agents:
+                agent.start()
             deadline = time.monotonic() + PATIENCE
-            while (time.monotonic() < deadline
-                   and any(agent.poll() is None for agent in agents)):
-                time.sleep(0.1)
-            codes = [agent.poll() for agent in agents]
+            for agent in agents:
+                agent.join(max(0, deadline - time.monotonic()))
+            codes = [agent.exitcode for agent in agents]
             for agent in agents:
                 agent.terminate()  # an agent ends its workers
-            time.sleep(0 if codes == [0, 0] else 5)
-            outputs = end(agents)
+            for agent in agents:
+                agent.join(5)
+                agent.kill()
+                agent.join()
+            outputs = [read(output) for output in outputs]
         self.assertEqual(codes, [0, 0], "\n".join(outputs))
         self.assertIn("exitcode: 3", outputs[1].replace(" :", ":"))
 
@@ -83,37 +105,35 @@ class TwoAgents(unittest.TestCase):
 
 class ChangingHosts(unittest.TestCase):
     def test_sizes(self):
-        import torch.distributed as dist
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True,
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True,
                               wait_for_workers=False,
                               timeout=timedelta(seconds=5))
-        for attempt, hosts in enumerate((3, 2, 3, 2)):
-            size = 2 * hosts
+        for attempt, hosts in enumerate((3, 2, 3)):
             ranks = [
                 subprocess.Popen(
                     [HELLO],
                     env=dict(os.environ, RANK=str(rank),
-                             WORLD_SIZE=str(size), LOCAL_RANK=str(rank % 2),
-                             LOCAL_WORLD_SIZE="2", GROUP_WORLD_SIZE=str(hosts),
+                             WORLD_SIZE=str(hosts), LOCAL_RANK="0",
+                             LOCAL_WORLD_SIZE="1", GROUP_WORLD_SIZE=str(hosts),
                              MASTER_ADDR="127.0.0.1",
                              MASTER_PORT=str(store.port),
                              TORCHELASTIC_USE_AGENT_STORE="True",
                              TORCHELASTIC_RUN_ID="none",
                              # Of the ranks' own agents.
                              TORCHELASTIC_RESTART_COUNT=str(
-                                 attempt if rank < 4 else 0),
+                                 attempt if rank < 2 else 0),
                              GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"),
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                     text=True)
                 # The highest ranks come first, before rank 0.
-                for rank in reversed(range(size))]
+                for rank in reversed(range(hosts))]
             deadline = time.monotonic() + PATIENCE
             while (time.monotonic() < deadline
                    and any(rank.poll() is None for rank in ranks)):
                 time.sleep(0.05)
             codes = [rank.poll() for rank in ranks]
             outputs = end(ranks)
-            self.assertEqual(codes, [0] * size,
+            self.assertEqual(codes, [0] * hosts,
                              f"{hosts} hosts\n" + "\n".join(outputs))
 
 
