@@ -128,9 +128,9 @@ struct ProcessGroupOptions {
 ///   since then are garbage: start again from a checkpoint. An error that NCCL
 ///   finds itself (a broken connection, a collective that took longer than
 ///   `timeout`) aborts the group, and the next collective throws. For this
-///   purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is 2 while a group is made,
-///   unless it is 0 or 3. With 3, LibTorch's own default, its watchdog ends the
-///   process.
+///   purpose the first group sets TORCH_NCCL_ASYNC_ERROR_HANDLING to 2, unless
+///   it is 0 or 3. With 3, LibTorch's own default, its watchdog ends the
+///   process; a guest sets no variable.
 /// - Mechanism: every rank keeps a TCP connection to rank 0, at a port chosen
 ///   by the kernel. The end of a process is seen by the closed connection. For
 ///   an uncaught exception a terminate handler reports its text and also writes
@@ -206,7 +206,8 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 
 /// Creates a process group of some ranks. Collective: every rank of the world
 /// calls it with the same list, and all ranks make these calls in the same
-/// order. The group has the backend and the time limits of the job.
+/// order. The group has the backend and the time limits of the job. Over NCCL
+/// it connects the members at once, with memory and threads of its own.
 ///
 /// @param ranks  distinct ranks of the world; the position in the list is the
 ///   rank in the new group.
