@@ -37,6 +37,7 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/open_groups.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
 #include "ddp/job/text_collectives.h"
@@ -453,6 +454,20 @@ TEST_CASE("a group that is shut down is closed", "[departures]") {
     }
     TORCH_CHECK(error.find("has been destroyed") != std::string::npos, error);
   });
+}
+
+TEST_CASE("a group that is shut down is forgotten", "[departures]") {
+  detail::OpenGroups groups;
+  const auto kept = in_job(c10::make_intrusive<test::FakeBackend>(2));
+  groups.add(kept);
+  for (int i = 0; i < 100; ++i) {
+    const auto job = in_job(c10::make_intrusive<test::FakeBackend>(2));
+    groups.add(job);
+    job->shutdown();
+  }
+  CHECK(groups.report().groups.size() == 1);
+  REQUIRE(groups.all().size() == 1);
+  CHECK(groups.all()[0] == kept);
 }
 
 TEST_CASE("a collective that the backend refuses is not counted",

@@ -72,7 +72,7 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
 }
 
 /// Returns a group of the ranks of this rank's half, which connect through a
-/// common store.
+/// common store. All ranks are connected when it returns.
 Group half_of(const Group& group,
               const c10::intrusive_ptr<c10d::Store>& store) {
   detail::BackendSpec spec;
@@ -81,7 +81,9 @@ Group half_of(const Group& group,
   const auto name = group->getRank() < spec.size ? "lower" : "upper";
   spec.store = c10::make_intrusive<c10d::PrefixStore>(name, store);
   spec.timeout = test::kRankPatience / 2;
-  return detail::make_gloo_backend(spec);
+  auto half = detail::make_gloo_backend(spec);
+  group->barrier()->wait();
+  return half;
 }
 
 /// Returns an exchange that averages equal numbers exactly.
