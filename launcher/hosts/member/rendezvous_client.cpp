@@ -185,7 +185,11 @@ RendezvousClient::Actions RendezvousClient::on_time(Time now) {
   if (now_ < next_step_) {
     return news;
   }
-  if (phase_ == Phase::connected && is_answered_) {
+  // After a success the end of the job may be on its way on this connection,
+  // and the coordinator gone once it has sent it.
+  const bool has_succeeded =
+      state_.outcome && std::holds_alternative<HostSucceeded>(*state_.outcome);
+  if (phase_ == Phase::connected && (is_answered_ || has_succeeded)) {
     return std::move(news) + send_state();
   }
   if (phase_ == Phase::connected) {

@@ -273,6 +273,15 @@ TEST_CASE("a connection without an answer is made anew in time") {
   }
 }
 
+TEST_CASE("after a success the end of the job may come late") {
+  MemberHost host;
+  host.enter();
+  CHECK(host.report(HostSucceeded{}) == "tell 0 succeeded");
+  CHECK_THAT(host.pass(5s), Catch::Matchers::EndsWith("tell 0 succeeded"));
+  CHECK_THAT(host.pass(5s), Catch::Matchers::EndsWith("tell 0 succeeded"));
+  CHECK(host.pass(5s) == "disconnect, LOST");
+}
+
 TEST_CASE("who takes the connection and says nothing is no coordinator") {
   MemberHost host;
   CHECK(host.join() == "connect");
