@@ -1,12 +1,11 @@
 #include "ddp/exchanges/hook_exchange.h"
 
-#include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/switch_exchange.h"
-
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
