@@ -18,10 +18,10 @@ def read(*path):
 
 class Minimal(JobTest):
     def test_learns_and_shows_its_group(self):
-        for launcher, quiet, lines in (([], "0", ""), (ddprun(2), "1", ""),
-                                       (ddprun(3), "0", "[0] ddp: 3 ranks over "
-                                        "gloo, rank 0 on cpu\n")):
-            result = self.succeed([*launcher, MINIMAL], DDP_QUIET=quiet)
+        for launcher, lines in (([], ""),
+                                (ddprun(3), "[0] ddp: 3 ranks over gloo, rank 0 "
+                                 "on cpu\n")):
+            result = self.succeed([*launcher, MINIMAL], DDP_QUIET="0")
             self.assertEqual(result.err, lines)
             losses = [float(loss) for _, loss in
                       result.find(r"epoch (\d+): loss (\S+)")]
