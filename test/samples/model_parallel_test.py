@@ -33,7 +33,7 @@ class ModelParallel(JobTest):
         return result, passes
 
     def test_ranks(self):
-        for ranks in 1, 2, 3:
+        for ranks in 1, 3:
             with self.subTest(ranks=ranks):
                 result, passes = self.check(ranks)
                 self.assertEqual([row[:2] for row in passes],
@@ -84,7 +84,6 @@ class ModelParallel(JobTest):
     def test_bad_input(self):
         for flag, code, text in (
                 ("--devices=cpu", 1, "two devices"),
-                ("--devices=cpu,cuda:1000", 1, "cuda:1000"),
                 ("--micro-batches=0", 2, "--micro-batches")):
             result = run([MODEL, flag])
             self.assertEqual(result.code, code)
