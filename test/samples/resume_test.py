@@ -55,8 +55,7 @@ class Resume(JobTest):
 
     def check_kill(self, ranks, every, steps):
         whole = self.undisturbed(ranks)
-        launcher = ddprun(ranks) if ranks > 1 else []
-        process = self.start([*launcher, *self.train(every)])
+        process = self.start([*ddprun(ranks), *self.train(every)])
         before = read_until(process, "checkpoint saved", f" {steps} steps")
         process.send_signal(signal.SIGKILL)
         # At the end of the stream no worker is left that could write.
@@ -65,23 +64,17 @@ class Resume(JobTest):
             process.wait()
         first = Result(0, before, "")
 
-        second = self.succeed([*launcher, *self.train(every)])
+        second = self.succeed([*ddprun(ranks), *self.train(every)])
         self.assertRegex(second.out, r"resumed from \S+ after \d+ epochs, ")
         self.assertGreater(len(second.losses()), 0)
         self.assertLessEqual(len(second.losses()), EPOCHS * STEPS - steps)
         self.check_equal(first, second, whole)
 
-    def test_alone(self):
-        self.check_kill(ranks=1, every=7, steps=14)
-
     def test_in_the_middle_of_an_epoch(self):
-        self.check_kill(ranks=2, every=5, steps=30)
+        self.check_kill(ranks=3, every=8, steps=40)
 
     def test_at_the_end_of_an_epoch(self):
         self.check_kill(ranks=2, every=1000, steps=STEPS)
-
-    def test_three_ranks(self):
-        self.check_kill(ranks=3, every=8, steps=40)
 
     def test_restart_by_the_launcher(self):
         whole = self.undisturbed(2)
@@ -126,9 +119,6 @@ class Resume(JobTest):
             second = self.succeed([*ddprun(ranks), *train])
             self.assertEqual(len(second.losses()), total - steps)
             self.check_equal(first, second, whole)
-
-    def test_preempted(self):
-        self.check_preempted(3, [ddprun(3)])
 
     def test_one_of_two_hosts_preempted(self):
         with reserved_port() as store, reserved_port() as meeting:
