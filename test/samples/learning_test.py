@@ -29,20 +29,14 @@ class Learning(JobTest):
 
 
 class Digits(Learning):
-    def test_any_number_of_ranks(self):
-        found = set()
-        for ranks in 1, 3:
-            launcher = ddprun(ranks) if ranks > 1 else []
-            result = self.succeed(
-                [*launcher, TRAIN, "--epochs=7", "--print-hash"])
-            correct, count = result.score()
-            self.assertEqual(count, 355)
-            self.assertGreaterEqual(correct / count, 0.97)
-            self.assertNotIn("\r", result.out)  # without a terminal
-            found.add(self.hash_of(result, ranks))
-        # Dropout differs between ranks, so different numbers of ranks never
-        # agree.
-        self.assertEqual(len(found), 2)
+    def test_three_ranks(self):
+        result = self.succeed(
+            [*ddprun(3), TRAIN, "--epochs=7", "--print-hash"])
+        correct, count = result.score()
+        self.assertEqual(count, 355)
+        self.assertGreaterEqual(correct / count, 0.97)
+        self.assertNotIn("\r", result.out)  # without a terminal
+        self.hash_of(result, 3)
 
 
 class TwoRanks(Learning):
@@ -73,11 +67,10 @@ class TwoRanks(Learning):
                             self.hash_of(self.trained, 2))
 
     def test_checkpoint(self):
-        for launcher in ([], ddprun(3)):
-            tested = self.succeed(
-                [*launcher, TRAIN, "--mode=test", *self.checkpoint])
-            self.assertEqual(tested.score(), self.trained.score())
-            self.assertNotIn("epoch", tested.out)
+        tested = self.succeed(
+            [*ddprun(3), TRAIN, "--mode=test", *self.checkpoint])
+        self.assertEqual(tested.score(), self.trained.score())
+        self.assertNotIn("epoch", tested.out)
 
 
 class MixedPrecision(Learning):
@@ -106,11 +99,6 @@ class MixedPrecision(Learning):
         for before, after in zip([65536.0] + scales, scales):
             self.assertIn(after, (before, before / 2))
 
-    def test_other_dtypes(self):
-        result = run([TRAIN, "--amp=fp8"])
-        self.assertEqual(result.code, 2)
-        self.assert_one_line(result.err, "--amp")
-
 
 class Steps(Learning):
     """Parts of a step, and clipped gradients."""
@@ -123,22 +111,12 @@ class Steps(Learning):
 
     def test_parts_and_clipped_gradients(self):
         whole = self.train()
-        for parts in 3, 100:  # 32 images: also one image at a time
-            for expected, loss in zip(whole, self.train(
-                    f"--accumulate={parts}"), strict=True):
+        # 32 images, also one image at a time. No gradient's norm is 1000.
+        for flags in ["--accumulate=3"], ["--accumulate=100", "--clip-norm=1000"]:
+            for expected, loss in zip(whole, self.train(*flags), strict=True):
                 self.assertAlmostEqual(loss, expected, delta=1e-3)
-        self.assertEqual(self.train("--clip-norm=1000"), whole)
         # Gradients of a tiny norm hardly move the parameters.
         self.assertGreater(self.train("--clip-norm=1e-6")[-1], whole[-1] + 0.1)
-
-
-class BatchNorm(Learning):
-    def test_two_ranks(self):
-        result = self.succeed(
-            [*ddprun(2), TRAIN, "--print-hash", "--dataset=synthetic",
-             "--image-shape=3,8,8", "--images=16", "--batch-size=4",
-             "--epochs=1"])
-        self.hash_of(result, 2)
 
 
 class Testing(JobTest):
@@ -155,10 +133,8 @@ class Formats(JobTest):
             file.write(content)
 
     def check(self, *flags, tested):
-        result = self.succeed([*ddprun(2), TRAIN, "--epochs=1",
-                               "--batch-size=8", "--print-hash", *flags])
+        result = self.succeed([TRAIN, "--epochs=1", "--batch-size=8", *flags])
         self.assertEqual(result.score()[1], tested)
-        self.assertEqual(len(set(result.hashes().values())), 1)
 
     def test_mnist(self):
         for part, count in ("train", 20), ("t10k", 5):
@@ -177,10 +153,10 @@ class Formats(JobTest):
                    tested=3)
 
     def test_fewer_test_images_than_ranks(self):
-        result = self.succeed([*ddprun(3), TRAIN, "--dataset=synthetic",
+        result = self.succeed([*ddprun(2), TRAIN, "--dataset=synthetic",
                                "--model=cnn", "--image-shape=1,8,8",
-                               "--images=20"])
-        self.assertEqual(result.score()[1], 2)
+                               "--images=10"])
+        self.assertEqual(result.score()[1], 1)
 
 
 if __name__ == "__main__":

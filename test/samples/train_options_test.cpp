@@ -128,6 +128,7 @@ TEST_CASE("what cannot be meant is refused in one line") {
   CHECK_THAT(refuse({"--batch-size", "-1"}), Contains("--batch-size"));
   CHECK_THAT(refuse({"--lr", "0"}), Contains("--lr"));
   CHECK_THAT(refuse({"--seed", "-1"}), Contains("--seed"));
+  CHECK_THAT(refuse({"--amp", "fp8"}), Contains("--amp"));
   CHECK_THAT(refuse({"--dataset", "imagenet"}),
              Contains("Expected cifar10|digits|mnist|synthetic, but got "
                       "imagenet"));
