@@ -12,6 +12,7 @@ import collections
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import uuid
 
 from jobs import ddprun, environment, program
 
-RANKS = 4
+RANKS = 3
 BOUND = 15  # seconds from the kill to the end of the job
 START_BOUND = 120  # until the rank starts; for a whole undisturbed job
 POLL = 0.01
@@ -115,26 +116,36 @@ def kill_rank(process, job, run_id, start, out):
     is hidden counts from the program's first line, which says that all ranks have
     joined: without the launcher's help the others wait for a rank that does not
     join."""
-    path = os.path.realpath(PROGRAMS[job.program][0])
-    was_there = False
-    while process.poll() is None:
-        now = time.monotonic()
-        if job.is_hidden and not os.pread(out.fileno(), 1, 0):
-            start = now
-        pids = [pid for pid, entry in processes_of(run_id).items()
-                if entry == (job.rank, path)]
-        if pids and now - start >= job.moment:
-            try:
-                os.kill(pids[0], signal.SIGKILL)
-                return time.monotonic()
-            except ProcessLookupError:
+    rank = None
+    try:
+        while process.poll() is None:
+            now = time.monotonic()
+            if job.is_hidden and not os.pread(out.fileno(), 1, 0):
+                start = now
+            rank = rank or open_rank(job, run_id)
+            if rank and select.select([rank], [], [], 0)[0]:
                 return None
-        if was_there and not pids:
-            return None
-        was_there = was_there or bool(pids)
-        if now - start > START_BOUND:
-            raise Failure("the rank has not come")
-        time.sleep(POLL)
+            if rank and now - start >= job.moment:
+                signal.pidfd_send_signal(rank, signal.SIGKILL)
+                return time.monotonic()
+            if now - start > START_BOUND:
+                raise Failure("the rank has not come")
+            time.sleep(POLL)
+        return None
+    finally:
+        if rank:
+            os.close(rank)
+
+
+def open_rank(job, run_id):
+    """Returns a pidfd of the job's rank, or None before the rank starts."""
+    path = os.path.realpath(PROGRAMS[job.program][0])
+    for pid, entry in processes_of(run_id).items():
+        if entry == (job.rank, path):
+            try:
+                return os.pidfd_open(pid)
+            except ProcessLookupError:
+                pass
     return None
 
 
