@@ -13,16 +13,12 @@ PORT = "1"  # the error comes before a listener is needed
 
 class Hello(JobTest):
     def test_ranks(self):
-        for ranks in 1, 3:
-            result = self.succeed([*ddprun(ranks), HELLO])
-            total = str(ranks * (ranks + 1) // 2)
-            found = result.find(
-                r"hello from rank (\d+) of (\d+) \(local rank (\d+), .*\): "
-                r"the ranks' numbers add up to (\d+)")
-            self.assertEqual(
-                sorted(found),
-                [(str(rank), str(ranks), str(rank), total)
-                 for rank in range(ranks)])
+        result = self.succeed([*ddprun(3), HELLO])
+        found = result.find(
+            r"hello from rank (\d+) of (\d+) \(local rank (\d+), .*\): "
+            r"the ranks' numbers add up to (\d+)")
+        self.assertEqual(sorted(found), [(str(rank), "3", str(rank), "6")
+                                         for rank in range(3)])
 
 
 class Environment(JobTest):
@@ -36,20 +32,10 @@ class Environment(JobTest):
         self.check("Expected the environment variable WORLD_SIZE to be set",
                    RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
 
-    def test_rank_beyond_world(self):
-        self.check("RANK=2 and WORLD_SIZE=2", RANK="2", WORLD_SIZE="2",
-                   MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
-
-    def test_rank_is_no_number(self):
-        self.check("RANK.*first", RANK="first", WORLD_SIZE="2",
-                   MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
-
     def test_master_does_not_resolve(self):
-        for rank, binary in ("0", TRAIN), ("1", HELLO):
-            self.check("MASTER_ADDR.*no-such-host.invalid", binary,
-                       RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank,
-                       LOCAL_WORLD_SIZE="2",
-                       MASTER_ADDR="no-such-host.invalid", MASTER_PORT=PORT)
+        self.check("MASTER_ADDR.*no-such-host.invalid", HELLO, RANK="1",
+                   WORLD_SIZE="2", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2",
+                   MASTER_ADDR="no-such-host.invalid", MASTER_PORT=PORT)
 
 
 class Devices(JobTest):
@@ -74,11 +60,6 @@ class Model(JobTest):
         for result in run_each(3, [program("mismatched_model")]):
             self.assertEqual(result.code, 1)
             self.assert_one_line(result.err, r"fc2\.weight")
-
-    def test_mismatch_under_ddprun(self):
-        result = run([*ddprun(2), program("mismatched_model")])
-        self.assertEqual(result.code, 1)
-        self.assertIn("fc2.weight", result.err)
 
 
 class Checkpoint(JobTest):
@@ -114,20 +95,12 @@ class Checkpoint(JobTest):
         with open(self.file, "rb") as file:
             self.assertEqual(file.read(), before)
 
-    def test_cut_off(self):
-        """state_dict_test cuts a file off anywhere."""
-        self.write(self.whole[:len(self.whole) // 2])
-        self.check()
-
     def test_flipped_byte(self):
+        """state_dict_test damages a file in every way."""
         middle = len(self.whole) // 2
         self.write(self.whole[:middle] +
                    bytes([self.whole[middle] ^ 1]) + self.whole[middle + 1:])
         self.check()
-
-    def test_foreign(self):
-        self.write(b"<html>not found</html>\n" * 1000)
-        self.check_test()
 
     def test_of_another_model(self):
         self.check("--model=resnet18")
@@ -139,18 +112,12 @@ class Checkpoint(JobTest):
 
 
 class CommandLine(JobTest):
-    """One error of each kind; train_options_test and datasets_test have all."""
+    """train_options_test and datasets_test have all errors."""
 
     def test_usage(self):
         result = run([TRAIN, "--epochs=0"])
         self.assertEqual(result.code, 2)
         self.assert_one_line(result.err, "--epochs")
-
-    def test_data_folder(self):
-        place = os.path.join(self.folder, "none")
-        result = run([TRAIN, "--data", place])
-        self.assertEqual(result.code, 1)
-        self.assert_one_line(result.err, place)
 
     def test_gpu_that_does_not_exist(self):
         result = run([TRAIN, "--gpus=1000"])
