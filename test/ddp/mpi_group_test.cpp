@@ -249,7 +249,7 @@ TEST_CASE("a tensor of more bytes than MPI counts", "[large]") {
   CHECK(bytes[0][kCount - 1].item<int>() == 1);
 }
 
-TEST_CASE("tensors of several pieces") {
+TEST_CASE("tensors of several pieces", "[large]") {
   const auto group = mpi_group(MPI_COMM_WORLD);
   constexpr int64_t kCount = (int64_t{1} << 26) + 5;
   const auto ends_of = [](const std::vector<at::Tensor>& tensors) {
