@@ -263,9 +263,8 @@ class Pictures(PlotTest):
             svg = file.read()
         self.assertIn("<!-- bound 2 -->", svg)
         self.assertIn("<!-- staleness of an update -->", svg)
-        result = self.run_alone(os.path.join(self.folder, "none.csv"))
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^plot: \S+none.csv: .*\n$")
+        self.assertRegex(self.plot(os.path.join(self.folder, "none.csv")),
+                         r"^plot: \S+none.csv: .*$")
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
                          "there is no matplotlib")
