@@ -1,6 +1,5 @@
-"""Checks that ddp::Checkpoint and torch.save can read each other's files.
-
-usage: checkpoint.py PARITY   (built from parity.cpp; see checkpoint.cpp)
+"""Checks that ddp::Checkpoint and torch.save can read each other's files. See
+checkpoint.cpp.
 """
 
 import argparse
@@ -8,14 +7,11 @@ import collections
 import io
 import os
 import subprocess
-import sys
-import tempfile
 import warnings
 
 import numpy
 import torch
 
-PROGRAM = [sys.argv[1], "checkpoint"]
 NAMES = ["sgd", "sgd_momentum", "adam", "adamw", "rmsprop", "adagrad"]
 
 
@@ -45,11 +41,33 @@ def make_optimizer(name, params):
     }[name]()
 
 
-def run(*arguments):
-    done = subprocess.run(
-        [*PROGRAM, *arguments], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, (arguments, done.stderr)
-    return done.stdout
+class Program:
+    """A process that makes all calls, because its start takes longer than a call."""
+
+    def __init__(self, path):
+        self.process = subprocess.Popen(
+            [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True)
+
+    def call(self, *arguments):
+        """Returns the exit code and the output."""
+        self.process.stdin.write("\t".join(("checkpoint", *arguments)) + "\n")
+        self.process.stdin.flush()
+        output = ""
+        for line in self.process.stdout:
+            if line.startswith("exit "):
+                return int(line.split()[1]), output.removesuffix("\n")
+            output += line
+        raise AssertionError(f"{arguments}: {output}")
+
+    def run(self, *arguments):
+        """Returns the output of a call that succeeds."""
+        code, output = self.call(*arguments)
+        assert code == 0, (arguments, output)
+        return output
+
+    def close(self):
+        self.process.communicate()
 
 
 def make_scaler():
@@ -81,7 +99,7 @@ def assert_close(ours, theirs, what):
         assert ours == theirs, f"{what}: {ours} instead of {theirs}"
 
 
-def check_optimizer(name, folder):
+def check_optimizer(program, name, folder):
     """Python trains, C++ resumes, Python resumes."""
     torch.manual_seed(3)
     batches = [torch.randn(8, 1, 6, 6) for _ in range(9)]
@@ -100,8 +118,8 @@ def check_optimizer(name, folder):
         "args": argparse.Namespace(lr=0.1),
     }
     torch.save(state, f"{folder}/a.pt")
-    drawn = run("train", name, f"{folder}/data.pt", f"{folder}/a.pt",
-                f"{folder}/b.pt")
+    drawn = program.run("train", name, f"{folder}/data.pt", f"{folder}/a.pt",
+                        f"{folder}/b.pt")
 
     ours = torch.load(f"{folder}/b.pt")  # weights_only is the default
     train(net, optimizer, batches[3:6], scaler)
@@ -135,18 +153,16 @@ def check_optimizer(name, folder):
     )
 
 
-def check_lbfgs(folder):
+def check_lbfgs(program, folder):
     """A file with the state of LBFGS is one error."""
     net = Net()
     optimizer = torch.optim.LBFGS(net.parameters())
     torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(),
                 "scaler": make_scaler().state_dict()}, f"{folder}/a.pt")
-    done = subprocess.run(
-        [*PROGRAM, "train", "sgd", f"{folder}/data.pt", f"{folder}/a.pt",
-         f"{folder}/b.pt"],
-        capture_output=True, text=True, timeout=240)
-    assert done.returncode != 0
-    assert "its optimizer is LBFGS" in done.stderr, done.stderr
+    code, output = program.call("train", "sgd", f"{folder}/data.pt",
+                                f"{folder}/a.pt", f"{folder}/b.pt")
+    assert code != 0
+    assert "its optimizer is LBFGS" in output, output
 
 
 def all_dtypes():
@@ -252,13 +268,13 @@ WRITERS = {
 }
 
 
-def check_values(folder):
+def check_values(program, folder):
     """C++ reads the values that torch.save writes, and writes files for
     Python."""
     values = all_values()
     for name, write in WRITERS.items():
         write(values, f"{folder}/values.pt")
-        run("copy", f"{folder}/values.pt", f"{folder}/copy.pt")
+        program.run("copy", f"{folder}/values.pt", f"{folder}/copy.pt")
         copy = torch.load(f"{folder}/copy.pt")
         same(copy, values, name)
         copy["whole"][0, 1, 0] = 100
@@ -271,7 +287,7 @@ class Scaled(torch.Tensor):
     pass
 
 
-def check_refusals(folder):
+def check_refusals(program, folder):
     """Other values are opaque: C++ refuses to copy them."""
     contained = []
     contained.append(contained)
@@ -304,13 +320,13 @@ def check_refusals(folder):
             paths.append(f"{folder}/no{len(paths)}.pt")
             expected.append((name, phrase.strip()))
             write({"x": value}, paths[-1])
-    answers = run("copies", *paths).splitlines()
+    answers = program.run("copies", *paths).splitlines()
     assert len(answers) == len(expected), answers
     for answer, (name, phrase) in zip(answers, expected):
         assert answer.startswith("Cannot ") and phrase in answer, (name, answer)
 
 
-def check_model_files(folder):
+def check_model_files(program, folder):
     """Every model file of Python loads, or the error explains why not."""
     net = Net()
     prefixed = {f"module.{k}": v for k, v in net.state_dict().items()}
@@ -327,9 +343,9 @@ def check_model_files(folder):
         ({"model": net.state_dict()}, {}, []),
         ({"state_dict": prefixed, "args": argparse.Namespace(a=1)}, {}, []),
         (dict(net.named_parameters()) | dict(net.named_buffers()), {}, []),
-        (net, {}, ["object of __main__.Net", "save model.state_dict()"]),
+        (net, {}, [f"object of {__name__}.Net", "save model.state_dict()"]),
         ([1, 2], {}, ["expected a state dict, but got a list"]),
-        ({"model": net}, {}, ["object of __main__.Net under model"]),
+        ({"model": net}, {}, [f"object of {__name__}.Net under model"]),
         ({"x": 1}, {}, ["a int under x"]),
         (wide, {}, ['"fc.bias": expected shape [3], but got [4]']),
         (sparse, {}, ["_rebuild_sparse_tensor under fc.weight"]),
@@ -345,7 +361,7 @@ def check_model_files(folder):
     paths = [f"{folder}/model{i}.pt" for i in range(len(cases))]
     for path, (content, options, _) in zip(paths, cases):
         torch.save(content, path, **options)
-    answers = run("fit", *paths).splitlines()
+    answers = program.run("fit", *paths).splitlines()
     assert len(answers) == len(cases), answers
     for path, answer, (_, _, phrases) in zip(paths, answers, cases):
         if not phrases:
@@ -362,7 +378,7 @@ def negative_view(tensor):
     return view
 
 
-def check_habits(folder):
+def check_habits(program, folder):
     """Typical contents of Python checkpoints besides plain tensors."""
     net = Net()
     optimizer = make_optimizer("adam", net.parameters())
@@ -377,8 +393,8 @@ def check_habits(folder):
     torch.save({"model": model, "optimizer": state, "scaler": scaling},
                f"{folder}/habits.pt")
     torch.save([], f"{folder}/none.pt")
-    run("train", "adam", f"{folder}/none.pt", f"{folder}/habits.pt",
-        f"{folder}/resumed.pt")
+    program.run("train", "adam", f"{folder}/none.pt", f"{folder}/habits.pt",
+                f"{folder}/resumed.pt")
     ours = torch.load(f"{folder}/resumed.pt")
     assert torch.equal(ours["model"]["fc.weight"], model["fc.weight"])
     for i, fields in state["state"].items():
@@ -390,19 +406,16 @@ def check_habits(folder):
     assert (group["lr"], group["betas"]) == (0.01, (0.0, 0.9)), group
 
 
-def main():
-    warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as folder:
+def check(path, folder):
+    program = Program(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for name in NAMES:
-            check_optimizer(name, folder)
-        check_lbfgs(folder)
-        check_values(folder)
-        check_refusals(folder)
-        check_model_files(folder)
-        check_habits(folder)
-        assert not [f for f in os.listdir(folder) if f.endswith(".tmp")]
-    print("all equal")
-
-
-if __name__ == "__main__":
-    main()
+            check_optimizer(program, name, folder)
+        check_lbfgs(program, folder)
+        check_values(program, folder)
+        check_refusals(program, folder)
+        check_model_files(program, folder)
+        check_habits(program, folder)
+    program.close()
+    assert not [f for f in os.listdir(folder) if f.endswith(".tmp")]

@@ -16,10 +16,13 @@ import unittest
 
 import numpy
 import torch
+import torch._dynamo  # or every forked rank imports it at its first step
 import torch.distributed as dist
 import torch.multiprocessing
 from torch.utils.data import DistributedSampler
 
+import checkpoint
+import data_parallel
 import ddp_digits
 import exchanges
 import graphs
@@ -27,10 +30,13 @@ import optimizers
 import oracle
 import passes
 import precision
+import sampler
 from passes_support import COLLECTIVE_LIMIT
 
 BATCHES = 24
 TIMEOUT = 240
+# In the order of oracle.py's arguments.
+SIDES = ("passes", "precision", "exchanges", "optimizers", "graphs")
 # Cases with groups of more than one rank.
 EXCHANGES_OF_4_RANKS = ["hierarchical"]
 # Cases that ddp refuses with an error. PyTorch reports the error one step
@@ -93,9 +99,7 @@ def results_of_2_ranks():
     unittest.addModuleCleanup(holder.cleanup)
     folder = holder.name
     write_input(f"{folder}/input", DIGITS_CSV, 2)
-    sides = [f"{folder}/{side}"
-             for side in ("passes", "precision", "exchanges",
-                          "optimizers", "graphs")]
+    sides = [f"{folder}/{side}" for side in SIDES]
     for side in sides:
         os.mkdir(side)
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
@@ -117,6 +121,10 @@ def results_of_4_ranks():
     return folder
 
 
+def results_of(world):
+    return results_of_2_ranks() if world == 2 else results_of_4_ranks()
+
+
 def read_floats(file):
     dtype = (numpy.int64 if file.endswith("num_batches_tracked")
              else numpy.float32)
@@ -136,14 +144,25 @@ def read_log(file):
         return dict(line.rstrip("\n").split(": ", 1) for line in lines)
 
 
-class Digits(unittest.TestCase):
-    def train(self, source, world):
-        """Trains with ddp and returns the folder of its results."""
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        run_ranks([PARITY, "ddp_digits", source, holder.name], world)
-        return holder.name
+@functools.cache
+def results_of_ddp(world):
+    """Returns a folder with the results of ddp, of one job for all tests."""
+    holder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(holder.cleanup)
+    folder = holder.name
+    source = results_of(world)
+    calls = ([[side, f"{folder}/{side}"] for side in SIDES] if world == 2 else
+             [["exchanges", f"{folder}/exchanges", *EXCHANGES_OF_4_RANKS]])
+    for _, output, *_ in calls:
+        os.mkdir(output)
+    command = [PARITY, "ddp_digits", f"{source}/input", f"{folder}/digits"]
+    for call in calls:
+        command += [",", *call]
+    run_ranks(command, world)
+    return folder
 
+
+class Digits(unittest.TestCase):
     def for_each_tensor(self, theirs, ours, world, compare):
         names = ddp_digits.Net().state_dict().keys()
         for variant, rank, name in itertools.product(ddp_digits.VARIANTS,
@@ -154,9 +173,9 @@ class Digits(unittest.TestCase):
                         f"{ours}/{variant}/{rank}/{name}")
 
     def test_2_ranks_bit_for_bit(self):
-        source, theirs = (f"{results_of_2_ranks()}/{name}"
+        source, theirs = (f"{results_of(2)}/{name}"
                           for name in ("input", "digits"))
-        ours = self.train(source, 2)
+        ours = f"{results_of_ddp(2)}/digits"
 
         def compare(name, expected, actual):
             with open(expected, "rb") as a, open(actual, "rb") as b:
@@ -168,9 +187,8 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 2, compare)
 
     def test_4_ranks_to_1e_6(self):
-        source, theirs = (f"{results_of_4_ranks()}/{name}"
-                          for name in ("input", "digits"))
-        ours = self.train(source, 4)
+        theirs = f"{results_of(4)}/digits"
+        ours = f"{results_of_ddp(4)}/digits"
 
         def compare(name, expected, actual):
             a, b = read_floats(expected), read_floats(actual)
@@ -180,18 +198,15 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 4, compare)
 
 
-def run_both(side, results=results_of_2_ranks, world=2, cases=()):
+def read_both(side, world=2):
     """Returns the logs of each rank, of PyTorch and of ddp."""
-    theirs = f"{results()}/{side}"
-    with tempfile.TemporaryDirectory() as ours:
-        run_ranks([PARITY, side, ours, *cases], world)
-        return [[read_log(f"{folder}/{rank}") for rank in range(world)]
-                for folder in (theirs, ours)]
+    return [[read_log(f"{folder}/{side}/{rank}") for rank in range(world)]
+            for folder in (results_of(world), results_of_ddp(world))]
 
 
 class BitForBit(unittest.TestCase):
     def compare(self, side, cases):
-        theirs, ours = run_both(side)
+        theirs, ours = read_both(side)
         for rank, case in itertools.product(range(2), cases):
             with self.subTest(case=case, rank=rank):
                 expected, actual = (
@@ -232,16 +247,15 @@ class Exchanges(unittest.TestCase):
         """The tolerance is needed because PyTorch's PowerSGD also feeds back
         differences of gradients that it does not compress, whose sum over
         the ranks is zero except for rounding."""
-        self.compare(run_both("exchanges"), exchanges.CASES)
+        self.compare(read_both("exchanges"), exchanges.CASES)
 
     def test_4_ranks_to_1e_9(self):
-        self.compare(run_both("exchanges", results_of_4_ranks, 4,
-                              EXCHANGES_OF_4_RANKS), EXCHANGES_OF_4_RANKS)
+        self.compare(read_both("exchanges", 4), EXCHANGES_OF_4_RANKS)
 
 
 class Passes(unittest.TestCase):
     def test_2_ranks_bit_for_bit(self):
-        theirs, ours = run_both("passes")
+        theirs, ours = read_both("passes")
         for rank, case in itertools.product(range(2), passes.CASES):
             with self.subTest(case=case, rank=rank):
                 self.assertGreaterEqual(sum(key.startswith(f"{case}/")
@@ -259,6 +273,25 @@ class Passes(unittest.TestCase):
             if "/parameter " in key:
                 with self.subTest(equal_on_both_ranks=key):
                     self.assertEqual(value, ours[1][key])
+
+
+class WithoutRanks(unittest.TestCase):
+    """Runs last, because it trains in this process, from which other tests fork."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = holder.name
+
+    def test_checkpoint(self):
+        checkpoint.check(PARITY, self.folder)
+
+    def test_data_parallel(self):
+        for replicas in 2, 3, 4:
+            data_parallel.check(PARITY, replicas, self.folder)
+
+    def test_sampler(self):
+        sampler.check(PARITY)
 
 
 if __name__ == "__main__":

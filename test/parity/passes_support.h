@@ -217,6 +217,7 @@ inline int run_cases(const std::vector<std::string>& args,
     }
   }
   ddp::destroy_process_group();
+  alarm(0);
   return 0;
 }
 
