@@ -47,11 +47,10 @@ set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 ddp_add_package_test(install "${CMAKE_CXX_COMPILER}" -DCMAKE_CXX_STANDARD=20
                      "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
+# FetchContent adds the folder as add_subdirectory() does.
 if(DDP_NIGHTLY_TESTS)
   ddp_add_package_test(folder "${_ddp_other_compiler}" -DDDP_UNITY_BUILD=ON
                        -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
-else()
-  ddp_add_package_test(folder "${CMAKE_CXX_COMPILER}" ALONE)
 endif()
 ddp_add_package_test(fetch "${_ddp_other_compiler}" ALONE)
 
@@ -192,8 +191,11 @@ set_tests_properties(package_without_download package_without_headers
                      PROPERTIES LABELS package)
 
 set_tests_properties(
-  package_prefix package_install package_folder package_fetch
-  package_without_torch PROPERTIES LABELS package TIMEOUT 1200)
+  package_prefix package_install package_fetch package_without_torch
+  PROPERTIES LABELS package TIMEOUT 1200)
+if(TEST package_folder)
+  set_tests_properties(package_folder PROPERTIES LABELS package TIMEOUT 1200)
+endif()
 if(DDP_CCACHE)
   foreach(name IN ITEMS install fetch folder)
     if(TEST package_${name})
