@@ -44,6 +44,7 @@
 #include "ddp/job/wait.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/no_more_threads.h"
@@ -768,6 +769,28 @@ TEST_CASE("lines that differ are listed by ranks", "[collectives]") {
   for (const auto& error : verify(lines, problems)) {
     CHECK(error == expected);
   }
+}
+
+TEST_CASE("ranks send one line of those that differ", "[collectives]") {
+  run_ranks(3, [](const Group& group) {
+    test::CountingBackend counted(group);
+    std::vector<std::string> lines(1000, "a line that all ranks have");
+    lines[700] += std::to_string(group->getRank());
+    std::string error;
+    try {
+      detail::verify_across_ranks(
+          counted, c10::kCPU, lines, "things", "change them");
+    } catch (const c10::Error& caught) {
+      error = caught.what_without_backtrace();
+    }
+    TORCH_CHECK(error.find("on rank 1: a line that all ranks have1;") !=
+                    std::string::npos,
+                error);
+    const auto sent = counted.take();
+    TORCH_CHECK(sent.broadcast > 20'000 && sent.broadcast < 40'000,
+                sent.broadcast);
+    TORCH_CHECK(sent.all_gather < 200, sent.all_gather);
+  });
 }
 
 TEST_CASE("alone, there is one text", "[collectives]") {
