@@ -605,6 +605,16 @@ TEST_CASE("a time-out is called one", "[departures]") {
                  !Catch::Contains("has left"));
 }
 
+TEST_CASE("a connection that the kernel gives up is no time-out",
+          "[departures]") {
+  const test::FakeBackend group(2);
+  CHECK_THROWS_WITH(
+      detail::fail_collective(
+          group, "barrier", "Read error [10.1.1.5]:4711: Connection timed out"),
+      Catch::Contains("barrier failed, most likely because another rank has "
+                      "left: Read error"));
+}
+
 TEST_CASE("the thread of a background task blocks all signals",
           "[process_group]") {
   sigset_t blocked{};
