@@ -707,6 +707,9 @@ TEST_CASE("time limits without end, and that are none", "[process_group]") {
   };
   init(milliseconds::max());
   barrier();
+  process_group()->setTimeout(milliseconds::max());
+  CHECK(process_group()->getBackendOptions()->timeout < milliseconds::max());
+  barrier();
   destroy_process_group();
   CHECK_THROWS_WITH(init(milliseconds(0)),
                     Catch::Contains("timeout to be positive, but got 0 ms"));
