@@ -37,6 +37,7 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/job.h"
 #include "ddp/job/detail/open_groups.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
@@ -539,6 +540,32 @@ TEST_CASE("an aborted group is let go where no thread can start",
   const test::NoMoreThreads none;
   job->close(detail::MonitoredBackend::End::abort);
   CHECK(backend.use_count() == 1);
+}
+
+/// A backend of GPUs whose work has failed.
+struct FailedBackend : test::FakeBackend {
+  explicit FailedBackend(int& aborts) : FakeBackend(1), aborts(aborts) {}
+  const std::string getBackendName() const override { return "nccl"; }
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+  void waitForPendingWorks() override { TORCH_CHECK(false, "no luck"); }
+  void abort() override { ++aborts; }
+  int& aborts;
+};
+
+TEST_CASE("a group whose work has failed is aborted at its end",
+          "[departures]") {
+  int aborts = 0;
+  const auto group = in_job(c10::make_intrusive<FailedBackend>(aborts));
+  const bool leaves_job = GENERATE(false, true);
+  if (leaves_job) {
+    detail::Job job;
+    job.groups.add(group);
+    CHECK_THAT(detail::leave(job), Catch::Contains("no luck"));
+  } else {
+    group->shutdown();
+  }
+  CHECK(group->is_closed());
+  CHECK(aborts == 1);
 }
 
 TEST_CASE("a group that the program aborts says so", "[departures]") {
