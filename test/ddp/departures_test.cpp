@@ -65,6 +65,7 @@ ProcessGroupOptions long_timeouts() {
       .connect_timeout(std::chrono::minutes(10));
 }
 
+/// Longer than the ten seconds within which each rank gets its error.
 constexpr std::chrono::seconds kPatience{30};
 
 constexpr int kSteps = 6;
@@ -186,8 +187,8 @@ void check_departure_errors(const Row& row, int size, int who) {
                            : on_gpu(size) ? "this rank has begun "
                                           : "this rank has begun 3 backward "
                                             "passes";
-  const Ends ends =
-      run_rank_processes(size, [&](int rank) { train(rank, who, row.act); });
+  const Ends ends = run_rank_processes(
+      size, [&](int rank) { train(rank, who, row.act); }, kPatience);
   for (int rank = 0; rank < size; ++rank) {
     INFO("rank " << rank << ", exit code " << ends[rank].exit_code);
     CHECK(ends[rank].signal == (rank == who ? row.signal : 0));
@@ -539,7 +540,7 @@ TEST_CASE("a rank that leaves a group it shares with some", "[departures]") {
 
 /// Returns the errors of three ranks of which rank 1 makes another call.
 Ends call_differently(const Act& act_of_rank_1) {
-  return run_rank_processes(3, [&](int rank) {
+  const auto train_differently = [&](int rank) {
     init_process_group(long_timeouts());
     Model model(process_group());
     model.step();
@@ -550,7 +551,8 @@ Ends call_differently(const Act& act_of_rank_1) {
       model.value();
     }
     destroy_process_group();
-  });
+  };
+  return run_rank_processes(3, train_differently, kPatience);
 }
 
 TEST_CASE("ranks wait for each other in different calls", "[departures]") {
