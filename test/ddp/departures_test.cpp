@@ -763,6 +763,28 @@ TEST_CASE("a rank leaves the job with an open backward pass", "[departures]") {
              Contains("backward() was left by an exception on rank 1"));
 }
 
+TEST_CASE("a rank dies while it closes its groups", "[departures]") {
+  const int who = GENERATE(0, 1);
+  const auto ends = run_rank_processes(
+      3,
+      [who](int rank) {
+        init_process_group(long_timeouts());
+        barrier();
+        const auto action =
+            detail::monitored_backend_of(*process_group())->at_end([&] {
+              if (rank == who) {
+                throw_uncaught();
+              }
+            });
+        destroy_process_group();
+      },
+      kPatience);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(ends[rank].signal == (rank == who ? SIGABRT : 0));
+    CHECK(ends[rank].error == "");
+  }
+}
+
 TEST_CASE("the program may catch it and go on without the others",
           "[departures]") {
   const auto ends = run_rank_processes(2, [](int rank) {
