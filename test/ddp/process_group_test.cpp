@@ -734,10 +734,12 @@ TEST_CASE("time limits without end, and that are none", "[process_group]") {
   };
   init(milliseconds::max());
   barrier();
-  process_group()->setTimeout(milliseconds::max());
-  CHECK(process_group()->getBackendOptions()->timeout < milliseconds::max());
-  barrier();
   destroy_process_group();
+  run_ranks(2, [](const Group& group) {
+    const auto job = in_job(group);
+    job->setTimeout(milliseconds::max());
+    barrier(job);
+  });
   CHECK_THROWS_WITH(init(milliseconds(0)),
                     Catch::Contains("timeout to be positive, but got 0 ms"));
   CHECK_FALSE(is_initialized());
