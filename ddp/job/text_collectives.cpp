@@ -71,6 +71,17 @@ bool are_texts_equal(c10d::Backend& group,
   return at::equal(gathered, own.expand_as(gathered));
 }
 
+/// Returns the fields of a rank's message; see `ddp/base/text/record.h`.
+/// @throws c10::Error for a text that is no record: the rank was linked with
+///   another version of this library.
+std::vector<std::string> fields_of(const std::string& message) {
+  auto fields = split_fields(message);
+  TORCH_CHECK(fields && !fields->empty(),
+              "Expected messages of this version of the library from all "
+              "ranks, but got another one; link all ranks with one version");
+  return *std::move(fields);
+}
+
 }  // namespace
 
 std::vector<std::string> all_gather_text(c10d::Backend& group,
@@ -165,14 +176,6 @@ std::vector<std::string> gather_text(c10d::Backend& group,
     }
   }
   return texts;
-}
-
-std::vector<std::string> fields_of(const std::string& message) {
-  auto fields = split_fields(message);
-  TORCH_CHECK(fields && !fields->empty(),
-              "Expected messages of this version of the library from all "
-              "ranks, but got another one; link all ranks with one version");
-  return *std::move(fields);
 }
 
 }  // namespace ddp::detail

@@ -57,9 +57,4 @@ std::vector<std::string> gather_text(c10d::Backend& group,
                                      const std::string& mine,
                                      const std::string& purpose);
 
-/// Returns the fields of a rank's message; see `ddp/base/text/record.h`.
-/// @throws c10::Error for a text that is no record: the rank was linked with
-///   another version of this library.
-std::vector<std::string> fields_of(const std::string& message);
-
 }  // namespace ddp::detail
