@@ -160,7 +160,7 @@ def train_in_cpp(program, ranks, paths):
 
 
 def check(program, ranks, folder, files):
-    """Prints a line for each model. Returns the number of models that differ."""
+    """Prints a line for each model that differs. Returns their number."""
     # A fork has what its parent has imported. The parent runs no backward().
     torch.multiprocessing.start_processes(
         run_rank, (ranks, folder, files), ranks, start_method="fork")
@@ -173,9 +173,12 @@ def check(program, ranks, folder, files):
     for name, path in paths.items():
         found = [f"rank {rank}: {one}" for rank in range(ranks)
                  for one in differences(name, path, rank, ranks)]
-        equal = "equal" if ranks <= 2 else "close"
-        print(f"{ranks} ranks: {name}: {'; '.join(found) or equal}", flush=True)
-        failed += bool(found)
+        if found:
+            print(f"{ranks} ranks: {name}: {'; '.join(found)}", flush=True)
+            failed += 1
+    equal = "equal" if ranks <= 2 else "close"
+    print(f"{ranks} ranks: {len(files) - failed} of {len(files)} models {equal}",
+          flush=True)
     return failed
 
 
