@@ -95,6 +95,9 @@ def make_files(name, path):
 def run_rank(rank, ranks, folder, files):
     """Trains all models in Python, and writes their losses and tensors."""
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+    # LibTorch makes its pool of threads anew after a fork. If two threads of
+    # backward() did that at once, it would abort.
+    torch.set_num_threads(1)
     if ranks > 1:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/store{ranks}", rank=rank,
