@@ -406,8 +406,8 @@ void MonitoredBackend::close(End end) noexcept {
 }
 
 void MonitoredBackend::setTimeout(std::chrono::milliseconds timeout) {
-  timeout_ = timeout;
-  inner().setTimeout(timeout);
+  timeout_ = at_most_a_year(timeout);
+  inner().setTimeout(timeout_);
 }
 
 c10d::Backend& MonitoredBackend::inner() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -275,6 +276,14 @@ class MonitoredBackend : public c10d::Backend {
   std::mutex actions_mutex_;
   std::vector<std::weak_ptr<const std::function<void()>>> end_actions_;
 };
+
+/// Returns the limit, or a year if it is longer: the longest duration would
+/// overflow where it is added to the time of the day.
+inline std::chrono::milliseconds at_most_a_year(
+    std::chrono::milliseconds limit) {
+  return std::min<std::chrono::milliseconds>(limit,
+                                             std::chrono::hours(24 * 365));
+}
 
 /// Returns `group` as a group of the job; null for any other group.
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);

@@ -210,26 +210,22 @@ class MpiBackend : public c10d::Backend {
     return is_min ? MPI_MIN : MPI_MAX;
   }
 
-  template <typename T>
-  void reduce_as(MPI_Datatype type, const at::Tensor& flat, MPI_Op operation) {
-    auto* numbers = flat.data_ptr<T>();
-    for_pieces(static_cast<size_t>(flat.numel()), [&](size_t first, int count) {
-      check_mpi(
-          MPI_Allreduce(
-              MPI_IN_PLACE, numbers + first, count, type, operation, comm_),
-          "MPI_Allreduce");
-    });
-  }
-
   void reduce_in_place(const at::Tensor& flat, MPI_Op operation) {
-    switch (flat.scalar_type()) {
-      case at::kLong:
-        return reduce_as<int64_t>(MPI_INT64_T, flat, operation);
-      case at::kFloat:
-        return reduce_as<float>(MPI_FLOAT, flat, operation);
-      default:
-        return reduce_as<double>(MPI_DOUBLE, flat, operation);
-    }
+    const auto numbers = flat.scalar_type();
+    const auto type = numbers == at::kLong    ? MPI_INT64_T
+                      : numbers == at::kFloat ? MPI_FLOAT
+                                              : MPI_DOUBLE;
+    auto* bytes = static_cast<char*>(flat.data_ptr());
+    const auto size = static_cast<size_t>(flat.element_size());
+    for_pieces(static_cast<size_t>(flat.numel()), [&](size_t first, int count) {
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE,
+                              bytes + first * size,
+                              count,
+                              type,
+                              operation,
+                              comm_),
+                "MPI_Allreduce");
+    });
   }
 
   /// Fills `outputs`, one tensor per rank; none: this rank wants none.

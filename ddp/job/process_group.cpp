@@ -142,8 +142,6 @@ detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
   }
 }
 
-/// Returns the limit, or a year if it is longer: the longest duration would
-/// overflow where it is added to the time of the day.
 std::chrono::milliseconds checked_limit(std::chrono::milliseconds limit,
                                         const char* name) {
   TORCH_CHECK(limit.count() > 0,
@@ -152,8 +150,7 @@ std::chrono::milliseconds checked_limit(std::chrono::milliseconds limit,
               " to be positive, but got ",
               limit.count(),
               " ms");
-  return std::min<std::chrono::milliseconds>(limit,
-                                             std::chrono::hours(24 * 365));
+  return detail::at_most_a_year(limit);
 }
 
 std::vector<int> all_ranks(int world_size) {

@@ -117,10 +117,11 @@ struct ProcessGroupOptions {
 /// Waits: ranks that wait for each other in different calls (other collectives
 /// or sizes, groups in different orders, a pass more on one rank, one rank in
 /// `destroy_process_group`) get a c10::Error within about ten seconds that
-/// names the ranks and their calls. Seen are the waits of this library; a Work
-/// that the program itself waits for, messages, waits at the store and a wait
-/// of the program for its GPU have the time-out. A rank that computes makes no
-/// wait an error, however long.
+/// names the ranks and their calls. If a rank gets more bytes than it expects,
+/// Gloo ends its process at once (SIGABRT), and the others throw Gloo's text.
+/// Seen are the waits of this library; a Work that the program itself waits
+/// for, messages, waits at the store and a wait of the program for its GPU have
+/// the time-out. A rank that computes makes no wait an error, however long.
 /// - CPU: the call that waits throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for

@@ -196,8 +196,11 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  if (environment.count("OMP_NUM_THREADS") > 0) {
-    at::set_num_threads(1);  // OpenMP has read its variable already
+  // OpenMP has read its variable already. A pool of one thread, which the
+  // parent may have, is made anew after a fork, by several threads at once
+  // unless this one does it now: LibTorch would abort.
+  if (environment.count("OMP_NUM_THREADS") > 0 || at::get_num_threads() == 1) {
+    at::set_num_threads(1);
   }
 }
 

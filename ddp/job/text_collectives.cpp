@@ -51,6 +51,15 @@ at::Tensor broadcast(c10d::Backend& group,
   return copy_result(shared[0], c10::kCPU, group, what);
 }
 
+/// Gathers a number of each rank on the host.
+at::Tensor all_gather_number(c10d::Backend& group,
+                             c10::Device device,
+                             int64_t mine,
+                             const std::string& purpose) {
+  return all_gather(group, at::full({1}, mine, at::kLong).to(device), purpose)
+      .flatten();
+}
+
 /// Exchanges only SHA-1 digests of the texts.
 bool are_texts_equal(c10d::Backend& group,
                      c10::Device device,
@@ -62,16 +71,25 @@ bool are_texts_equal(c10d::Backend& group,
   return at::equal(gathered, own.expand_as(gathered));
 }
 
+/// Returns the fields of a rank's message; see `ddp/base/text/record.h`.
+/// @throws c10::Error for a text that is no record: the rank was linked with
+///   another version of this library.
+std::vector<std::string> fields_of(const std::string& message) {
+  auto fields = split_fields(message);
+  TORCH_CHECK(fields && !fields->empty(),
+              "Expected messages of this version of the library from all "
+              "ranks, but got another one; link all ranks with one version");
+  return *std::move(fields);
+}
+
 }  // namespace
 
 std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine,
                                          const std::string& purpose) {
-  const auto length = static_cast<int64_t>(mine.size());
-  const auto lengths =
-      all_gather(group, at::full({1}, length, at::kLong).to(device), purpose)
-          .flatten();
+  const auto lengths = all_gather_number(
+      group, device, static_cast<int64_t>(mine.size()), purpose);
   const auto longest = lengths.max().item<int64_t>();
   std::vector<std::string> texts(group.getSize());
   if (longest == 0) {
@@ -98,29 +116,31 @@ void verify_across_ranks(c10d::Backend& group,
   if (are_texts_equal(group, device, mine, purpose) && problem.empty()) {
     return;
   }
-  // By line and rank; the problems come first.
-  std::vector<std::vector<std::string>> all;
-  const auto texts = all_gather_text(group, device, mine, purpose);
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    fields = fields_of(texts[rank]);
-    const std::vector<std::string> missing(texts.size(), "nothing");
-    all.resize(std::max(all.size(), fields.size()), missing);
-    for (size_t i = 0; i < fields.size(); ++i) {
-      all[i][rank] = std::move(fields[i]);
-    }
+  // Compares with rank 0's lines, because the texts of all ranks may be too
+  // large for one of them. The problem is the first line.
+  const auto of_0 = fields_of(broadcast_text(group, device, mine, purpose));
+  size_t same = 0;
+  while (problem.empty() && same < fields.size() && same < of_0.size() &&
+         fields[same] == of_0[same]) {
+    ++same;
   }
-  const auto problems = texts_by_rank(all.front());
-  TORCH_CHECK(problems.empty(), problems);
-  for (const auto& line : all) {
-    TORCH_CHECK(
-        std::count(line.begin(), line.end(), line.front()) == group.getSize(),
-        "Expected the same ",
-        what,
-        " on all ranks, but got ",
-        texts_by_rank(line),
-        "; ",
-        advice);
-  }
+  const auto first =
+      all_gather_number(group, device, static_cast<int64_t>(same), purpose)
+          .min()
+          .item<int64_t>();
+  const auto line = all_gather_text(
+      group,
+      device,
+      static_cast<size_t>(first) < fields.size() ? fields[first] : "nothing",
+      purpose);
+  TORCH_CHECK(first > 0, texts_by_rank(line));
+  TORCH_CHECK(false,
+              "Expected the same ",
+              what,
+              " on all ranks, but got ",
+              texts_by_rank(line),
+              "; ",
+              advice);
 }
 
 std::string broadcast_text(c10d::Backend& group,
@@ -144,12 +164,18 @@ std::string broadcast_text(c10d::Backend& group,
   return result;
 }
 
-std::vector<std::string> fields_of(const std::string& message) {
-  auto fields = split_fields(message);
-  TORCH_CHECK(fields && !fields->empty(),
-              "Expected messages of this version of the library from all "
-              "ranks, but got another one; link all ranks with one version");
-  return *std::move(fields);
+std::vector<std::string> gather_text(c10d::Backend& group,
+                                     c10::Device device,
+                                     const std::string& mine,
+                                     const std::string& purpose) {
+  std::vector<std::string> texts;
+  for (int from = 0; from < group.getSize(); ++from) {
+    auto text = broadcast_text(group, device, mine, purpose, from);
+    if (group.getRank() == 0) {
+      texts.push_back(std::move(text));
+    }
+  }
+  return texts;
 }
 
 }  // namespace ddp::detail

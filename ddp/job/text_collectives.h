@@ -20,7 +20,8 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          const std::string& purpose);
 
 /// Checks that all ranks have equal lines, for example one for each parameter
-/// of a module. Exchanges only a SHA-1 digest if all ranks agree. Collective.
+/// of a module. Exchanges only a SHA-1 digest if all ranks agree, else rank 0's
+/// lines and the first line that differs. Collective.
 ///
 /// @param device  as in `all_gather_text`.
 /// @param what  subject of the lines, for the error: "module".
@@ -46,9 +47,14 @@ std::string broadcast_text(c10d::Backend& group,
                            const std::string& purpose,
                            int from = 0);
 
-/// Returns the fields of a rank's message; see `ddp/base/text/record.h`.
-/// @throws c10::Error for a text that is no record: the rank was linked with
-///   another version of this library.
-std::vector<std::string> fields_of(const std::string& message);
+/// Returns the texts of all ranks on rank 0, by rank, and an empty list on the
+/// other ranks. For large texts: a rank other than 0 holds one beside its own
+/// at a time. Collective.
+///
+/// @param purpose  for the errors of the wait: "broadcast for <purpose>".
+std::vector<std::string> gather_text(c10d::Backend& group,
+                                     c10::Device device,
+                                     const std::string& mine,
+                                     const std::string& purpose);
 
 }  // namespace ddp::detail

@@ -9,9 +9,13 @@ namespace ddp::detail {
 namespace {
 
 /// Compares the text, because backends have no exception type for time-outs.
+/// "Connection timed out" is the kernel's text for a peer that is gone.
 bool is_timeout(const std::string& error) {
-  return error.find("imed out") != std::string::npos ||
-         error.find("imeout") != std::string::npos;
+  const auto contains = [&](const char* words) {
+    return error.find(words) != std::string::npos;
+  };
+  return (contains("imed out") || contains("imeout")) &&
+         !contains("Connection timed out");
 }
 
 /// Throws if the group was aborted with a reason, or if a member has left. The

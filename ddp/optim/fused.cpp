@@ -18,6 +18,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 
+#include "ddp/tensors/same_layout.h"
+
 namespace ddp {
 namespace {
 
@@ -74,20 +76,18 @@ bool has_kernel(const at::Tensor& param) {
 
 /// Returns true if `other` (a gradient, a state) has the parameter's device and
 /// dtype, and the same memory order of elements.
-bool has_same_layout(const at::Tensor& other, const at::Tensor& param) {
+bool is_like(const at::Tensor& other, const at::Tensor& param) {
   return other.defined() && other.layout() == c10::kStrided &&
          other.scalar_type() == param.scalar_type() &&
          other.device() == param.device() &&
-         other.sizes().equals(param.sizes()) &&
-         ((other.is_contiguous() && param.is_contiguous()) ||
-          other.strides().equals(param.strides()));
+         detail::has_same_layout(other, param);
 }
 
 /// Returns true if the fused kernels support this parameter with this gradient.
 /// The kernels walk through the memory of both and ignore the strides.
 bool is_fusible(const at::Tensor& param, const at::Tensor& grad) {
   return has_kernel(param) && param.layout() == c10::kStrided &&
-         param.is_non_overlapping_and_dense() && has_same_layout(grad, param);
+         param.is_non_overlapping_and_dense() && is_like(grad, param);
 }
 
 /// Returns the parameter's state, or null if there is none yet.
@@ -110,7 +110,7 @@ bool add_to_batch(Optimizer& optimizer,
     return true;
   }
   auto* state = find_state<SGDParamState>(optimizer, param);
-  if (state != nullptr && !has_same_layout(state->momentum_buffer(), param)) {
+  if (state != nullptr && !is_like(state->momentum_buffer(), param)) {
     return false;
   }
   auto& batch =
@@ -159,9 +159,9 @@ bool add_to_batch(Optimizer& optimizer,
     state = made.get();
     optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
   }
-  if (!has_same_layout(state->exp_avg(), param) ||
-      !has_same_layout(state->exp_avg_sq(), param) ||
-      (options.amsgrad() && !has_same_layout(state->max_exp_avg_sq(), param))) {
+  if (!is_like(state->exp_avg(), param) ||
+      !is_like(state->exp_avg_sq(), param) ||
+      (options.amsgrad() && !is_like(state->max_exp_avg_sq(), param))) {
     return false;
   }
   state->step(state->step() + 1);

@@ -269,22 +269,19 @@ c10::IValue ZeroRedundancyOptimizer::state_dict() const {
   copy_options(param_groups_, local_->param_groups());
   const auto own = detail::optimizer_to_value(*local_);
   const detail::DictReader mine(own, "optimizer");
-  std::vector<c10::Dict<c10::IValue, c10::IValue>> parts;  // on rank 0
-  for (int owner = 0; owner < size(); ++owner) {
-    auto bytes = owner == rank() ? detail::to_bytes(mine.get(kStates)) : "";
-    if (group_) {
-      bytes = detail::broadcast_text(*group_,
-                                     device_of(*group_, param_groups_),
-                                     bytes,
-                                     "the optimizer's state",
-                                     owner);
-    }
-    if (rank() == 0) {
-      parts.push_back(detail::from_bytes(bytes).toGenericDict());
-    }
-  }
+  const auto bytes = detail::to_bytes(mine.get(kStates));
+  auto texts = group_ ? detail::gather_text(*group_,
+                                            device_of(*group_, param_groups_),
+                                            bytes,
+                                            "the optimizer's state")
+                      : std::vector{bytes};
   if (rank() != 0) {
     return {};
+  }
+  std::vector<c10::Dict<c10::IValue, c10::IValue>> parts;
+  for (auto& text : texts) {  // frees each text before the next one is read
+    parts.push_back(
+        detail::from_bytes(std::exchange(text, "")).toGenericDict());
   }
   auto states = detail::new_dict().toGenericDict();
   auto groups = detail::new_list().toList();

@@ -130,8 +130,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// plain optimizer over all parameters, with tensors on the CPU, and None on
   /// the other ranks.
   /// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam,
-  /// AdamW,
-  ///   RMSprop and Adagrad.
+  ///   AdamW, RMSprop and Adagrad.
   c10::IValue state_dict() const override;
   /// @throws c10::Error if the state is not one of the plain optimizer with the
   ///   same groups, or does not fit a parameter of this rank.

@@ -130,7 +130,8 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 ///
 /// A forward must not change parameters: each rank would change its own. An
 /// Embedding or EmbeddingBag with max_norm does, and is an error with several
-/// ranks unless its weight is ignored.
+/// ranks unless its weight is ignored. The constructor reads max_norm: do not
+/// set it later.
 ///
 /// @throws c10::Error on every rank if names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers

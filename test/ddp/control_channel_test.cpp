@@ -178,7 +178,7 @@ TEST_CASE("ranks hear who fails and who ends", "[channel]") {
     if (says) {
       CHECK(heard->passes == 1);
       CHECK(heard->text == "no space left on device");
-      CHECK(world[rank].state->first_failure(kPatience)->rank == who);
+      CHECK(world[rank].state->first_failure()->rank == who);
     }
   }
 }

@@ -65,6 +65,7 @@ ProcessGroupOptions long_timeouts() {
       .connect_timeout(std::chrono::minutes(10));
 }
 
+/// Longer than the ten seconds within which each rank gets its error.
 constexpr std::chrono::seconds kPatience{30};
 
 constexpr int kSteps = 6;
@@ -186,8 +187,8 @@ void check_departure_errors(const Row& row, int size, int who) {
                            : on_gpu(size) ? "this rank has begun "
                                           : "this rank has begun 3 backward "
                                             "passes";
-  const Ends ends =
-      run_rank_processes(size, [&](int rank) { train(rank, who, row.act); });
+  const Ends ends = run_rank_processes(
+      size, [&](int rank) { train(rank, who, row.act); }, kPatience);
   for (int rank = 0; rank < size; ++rank) {
     INFO("rank " << rank << ", exit code " << ends[rank].exit_code);
     CHECK(ends[rank].signal == (rank == who ? row.signal : 0));
@@ -540,7 +541,7 @@ TEST_CASE("a rank that leaves a group it shares with some",
 
 /// Returns the errors of three ranks of which rank 1 makes another call.
 Ends call_differently(const Act& act_of_rank_1) {
-  return run_rank_processes(3, [&](int rank) {
+  const auto train_differently = [&](int rank) {
     init_process_group(long_timeouts());
     Model model(process_group());
     model.step();
@@ -551,7 +552,8 @@ Ends call_differently(const Act& act_of_rank_1) {
       model.value();
     }
     destroy_process_group();
-  });
+  };
+  return run_rank_processes(3, train_differently, kPatience);
 }
 
 TEST_CASE("ranks wait for each other in different calls", "[departures]") {
@@ -567,6 +569,26 @@ TEST_CASE("ranks wait for each other in different calls", "[departures]") {
                Contains("all-reduce of gradient bucket") &&
                    Contains("rank 1 in barrier") &&
                    Contains("ddp::NoSyncGuard"));
+  }
+}
+
+// Gloo throws on a thread of its own, where nobody can catch the exception.
+TEST_CASE("a rank gets a longer message than it expects", "[departures]") {
+  if (on_gpu(3)) {
+    return;
+  }
+  const auto ends = run_rank_processes(
+      3,
+      [](int rank) {
+        init_process_group(long_timeouts());
+        reduce_tensor(at::ones({rank == 1 ? 128 : 4160}));
+      },
+      kPatience);
+  CHECK(ends[1].signal == SIGABRT);
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(ends[rank].error,
+               Contains("rank 1 has left because of an exception") &&
+                   Contains("Received data size doesn't match"));
   }
 }
 
@@ -742,6 +764,28 @@ TEST_CASE("a rank leaves the job with an open backward pass", "[departures]") {
                  Contains("backward() was left by an exception on rank 1"));
   CHECK_THAT(ends[1].error,
              Contains("backward() was left by an exception on rank 1"));
+}
+
+TEST_CASE("a rank dies while it closes its groups", "[departures]") {
+  const int who = GENERATE(0, 1);
+  const auto ends = run_rank_processes(
+      3,
+      [who](int rank) {
+        init_process_group(long_timeouts());
+        barrier();
+        const auto action =
+            detail::monitored_backend_of(*process_group())->at_end([&] {
+              if (rank == who) {
+                throw_uncaught();
+              }
+            });
+        destroy_process_group();
+      },
+      kPatience);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(ends[rank].signal == (rank == who ? SIGABRT : 0));
+    CHECK(ends[rank].error == "");
+  }
 }
 
 TEST_CASE("the program may catch it and go on without the others",

@@ -37,6 +37,7 @@
 #include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/job.h"
 #include "ddp/job/detail/open_groups.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
@@ -44,6 +45,7 @@
 #include "ddp/job/wait.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
+#include "test/support/counting_backend.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/no_more_threads.h"
@@ -294,6 +296,31 @@ TEST_CASE("a name that is loopback on its own host alone", "[rendezvous]") {
 }
 
 // A switch that restarts may take half of this time.
+TEST_CASE("a bridge of containers is not the address of this host",
+          "[rendezvous]") {
+  const char* make_links =
+      "ip link set lo up && "
+      "ip link add bridge type veth peer name container && "
+      "ip address add 172.17.0.1/16 dev bridge && "
+      "ip link set bridge up && ip link set container up && "
+      "ip link add wire type veth peer name switch && "
+      "ip address add 10.1.1.5/24 dev wire && "
+      "ip link set wire up && ip link set switch up && "
+      "ip route add default via 10.1.1.1";
+  std::string address;
+  std::thread([&] {  // a network namespace belongs to a thread
+    if (::unshare(CLONE_NEWNET) == 0 && std::system(make_links) == 0) {
+      address = detail::local_address_towards("127.0.1.1");
+    }
+  })
+      .join();
+  if (address.empty()) {
+    WARN("skipped: network interfaces take the rights of root");
+    return;
+  }
+  CHECK(address == "10.1.1.5");
+}
+
 TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
   const detail::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   detail::keep_alive(socket);
@@ -515,6 +542,32 @@ TEST_CASE("an aborted group is let go where no thread can start",
   CHECK(backend.use_count() == 1);
 }
 
+/// A backend of GPUs whose work has failed.
+struct FailedBackend : test::FakeBackend {
+  explicit FailedBackend(int& aborts) : FakeBackend(1), aborts(aborts) {}
+  const std::string getBackendName() const override { return "nccl"; }
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+  void waitForPendingWorks() override { TORCH_CHECK(false, "no luck"); }
+  void abort() override { ++aborts; }
+  int& aborts;
+};
+
+TEST_CASE("a group whose work has failed is aborted at its end",
+          "[departures]") {
+  int aborts = 0;
+  const auto group = in_job(c10::make_intrusive<FailedBackend>(aborts));
+  const bool leaves_job = GENERATE(false, true);
+  if (leaves_job) {
+    detail::Job job;
+    job.groups.add(group);
+    CHECK_THAT(detail::leave(job), Catch::Contains("no luck"));
+  } else {
+    group->shutdown();
+  }
+  CHECK(group->is_closed());
+  CHECK(aborts == 1);
+}
+
 TEST_CASE("a group that the program aborts says so", "[departures]") {
   run_ranks(1, [](const Group& group) {
     const auto job = c10::make_intrusive<detail::MonitoredBackend>(
@@ -577,6 +630,16 @@ TEST_CASE("a time-out is called one", "[departures]") {
              Catch::Contains("rank 0: reduce_tensor timed out") &&
                  Catch::Contains("time-out of 0.3") &&
                  !Catch::Contains("has left"));
+}
+
+TEST_CASE("a connection that the kernel gives up is no time-out",
+          "[departures]") {
+  const test::FakeBackend group(2);
+  CHECK_THROWS_WITH(
+      detail::fail_collective(
+          group, "barrier", "Read error [10.1.1.5]:4711: Connection timed out"),
+      Catch::Contains("barrier failed, most likely because another rank has "
+                      "left: Read error"));
 }
 
 TEST_CASE("the thread of a background task blocks all signals",
@@ -672,6 +735,11 @@ TEST_CASE("time limits without end, and that are none", "[process_group]") {
   init(milliseconds::max());
   barrier();
   destroy_process_group();
+  run_ranks(2, [](const Group& group) {
+    const auto job = in_job(group);
+    job->setTimeout(milliseconds::max());
+    barrier(job);
+  });
   CHECK_THROWS_WITH(init(milliseconds(0)),
                     Catch::Contains("timeout to be positive, but got 0 ms"));
   CHECK_FALSE(is_initialized());
@@ -768,6 +836,28 @@ TEST_CASE("lines that differ are listed by ranks", "[collectives]") {
   for (const auto& error : verify(lines, problems)) {
     CHECK(error == expected);
   }
+}
+
+TEST_CASE("ranks send one line of those that differ", "[collectives]") {
+  run_ranks(3, [](const Group& group) {
+    test::CountingBackend counted(group);
+    std::vector<std::string> lines(1000, "a line that all ranks have");
+    lines[700] += std::to_string(group->getRank());
+    std::string error;
+    try {
+      detail::verify_across_ranks(
+          counted, c10::kCPU, lines, "things", "change them");
+    } catch (const c10::Error& caught) {
+      error = caught.what_without_backtrace();
+    }
+    TORCH_CHECK(error.find("on rank 1: a line that all ranks have1;") !=
+                    std::string::npos,
+                error);
+    const auto sent = counted.take();
+    TORCH_CHECK(sent.broadcast > 20'000 && sent.broadcast < 40'000,
+                sent.broadcast);
+    TORCH_CHECK(sent.all_gather < 200, sent.all_gather);
+  });
 }
 
 TEST_CASE("alone, there is one text", "[collectives]") {

@@ -2,6 +2,7 @@
 // DistributedDataParallel. The devices are fakes, so this is a separate
 // program.
 #include <limits>
+#include <thread>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -11,6 +12,7 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/exchange_ways.h"
 #include "test/support/fake_devices.h"
@@ -322,6 +324,41 @@ TEST_CASE("a bucket that the program holds is replaced on its own device") {
     const auto parameters = module->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       check_close(parameters[i].grad(), 2 * mean[i]);
+    }
+  });
+}
+
+TEST_CASE("a nested pass may end on the thread of another device") {
+  run_ranks(2, [](const Group& real) {
+    const int rank = real->getRank();
+    const auto weight_on = [rank](int device) {
+      return torch::zeros({3})
+          .to(fake_device(2 * rank + device))
+          .requires_grad_();
+    };
+    const auto outer = weight_on(0);
+    const auto inner = weight_on(1);
+    Reducer reducer({{"outer", outer, false}, {"inner", inner, false}},
+                    c10::make_intrusive<FakeDeviceBackend>(real));
+    std::thread::id thread_of_inner;
+    inner.register_hook([&](const torch::Tensor&) {
+      thread_of_inner = std::this_thread::get_id();
+    });
+    for (int pass = 0; pass < 3; ++pass) {
+      outer.mutable_grad().reset();
+      inner.mutable_grad().reset();
+      reducer.before_forward();
+      const auto y = outer * (rank + 1);
+      std::thread::id thread_of_outer;
+      y.register_hook([&](const torch::Tensor&) {
+        thread_of_outer = std::this_thread::get_id();
+        const torch::AutoGradMode with_graph(true);
+        (inner * (rank + 3)).sum().backward();
+      });
+      y.sum().backward();
+      TORCH_CHECK(thread_of_inner != thread_of_outer);
+      check_close(outer.grad(), torch::full({3}, 1.5));
+      check_close(inner.grad(), torch::full({3}, 3.5));
     }
   });
 }

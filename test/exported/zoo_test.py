@@ -95,6 +95,9 @@ def make_files(name, path):
 def run_rank(rank, ranks, folder, files):
     """Trains all models in Python, and writes their losses and tensors."""
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+    # LibTorch makes its pool of threads anew after a fork. If two threads of
+    # backward() did that at once, it would abort.
+    torch.set_num_threads(1)
     if ranks > 1:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/store{ranks}", rank=rank,
@@ -160,7 +163,7 @@ def train_in_cpp(program, ranks, paths):
 
 
 def check(program, ranks, folder, files):
-    """Prints a line for each model. Returns the number of models that differ."""
+    """Prints a line for each model that differs. Returns their number."""
     # A fork has what its parent has imported. The parent runs no backward().
     torch.multiprocessing.start_processes(
         run_rank, (ranks, folder, files), ranks, start_method="fork")
@@ -173,9 +176,12 @@ def check(program, ranks, folder, files):
     for name, path in paths.items():
         found = [f"rank {rank}: {one}" for rank in range(ranks)
                  for one in differences(name, path, rank, ranks)]
-        equal = "equal" if ranks <= 2 else "close"
-        print(f"{ranks} ranks: {name}: {'; '.join(found) or equal}", flush=True)
-        failed += bool(found)
+        if found:
+            print(f"{ranks} ranks: {name}: {'; '.join(found)}", flush=True)
+            failed += 1
+    equal = "equal" if ranks <= 2 else "close"
+    print(f"{ranks} ranks: {len(files) - failed} of {len(files)} models {equal}",
+          flush=True)
     return failed
 
 

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include <ATen/Parallel.h>
+
 #include "ddp/base/child_process.h"
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/file_descriptor.h"
@@ -47,6 +49,7 @@ void enter(int rank, int size, int port) {
        detail::launch_environment(worker, std::getenv)) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
+  at::set_num_threads(1);  // as ddp::spawn does
 }
 
 void flush_streams() {

@@ -12,6 +12,7 @@ namespace ddp::detail {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr int kAnyPort = 9;
 
 bool is_ip(const sockaddr* address) {
   return address->sa_family == AF_INET || address->sa_family == AF_INET6;
@@ -55,8 +56,16 @@ std::vector<SocketAddress> addresses_of_interfaces(unsigned int flags) {
   return all;
 }
 
-/// IPv4 only, because IPv6 addresses may need a scope; "" if there is none.
-std::string first_outer_address() {
+/// The address on the default route, or of the first interface: a bridge of
+/// containers may come first. IPv4 only, because IPv6 addresses may need a
+/// scope; "" if there is none.
+std::string outer_address() {
+  for (const SocketAddress& outside : addresses_of("203.0.113.1", kAnyPort)) {
+    const std::string text = numeric_host(local_end_towards(outside));
+    if (!text.empty()) {
+      return text;
+    }
+  }
   for (const SocketAddress& address : addresses_of_interfaces(IFF_UP)) {
     if (address.get()->sa_family == AF_INET && !is_loopback(address)) {
       return numeric_host(address);
@@ -200,7 +209,6 @@ std::string local_address_towards(const std::string& host) {
   if (host.empty()) {
     return kLoopback;
   }
-  constexpr int kAnyPort = 9;
   const bool is_this_machine =
       host == kLoopback || host == "::1" || host == "localhost";
   for (const SocketAddress& target : addresses_of(host, kAnyPort)) {
@@ -210,7 +218,7 @@ std::string local_address_towards(const std::string& host) {
       return text;
     }
   }
-  const std::string outer = is_this_machine ? "" : first_outer_address();
+  const std::string outer = is_this_machine ? "" : outer_address();
   return outer.empty() ? kLoopback : outer;
 }
 

@@ -80,8 +80,8 @@ SocketAddress local_end_towards(const SocketAddress& target);
 /// Returns the numeric address of this machine on the route to `host`. Returns
 /// loopback if `host` is empty, 127.0.0.1, ::1 or "localhost". Any other name
 /// may resolve to loopback on its own host, such as 127.0.1.1 on Debian. In
-/// this case, or without a route, returns the address of the first interface
-/// that is up, or loopback if there is none.
+/// this case, or without a route, returns the address on the default route, or
+/// of the first interface that is up, or loopback if there is none.
 std::string local_address_towards(const std::string& host);
 
 }  // namespace ddp::detail

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <exception>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -37,24 +36,11 @@ class Communicator {
                   : std::vector{mine};
   }
 
-  /// Returns the texts of all ranks on rank 0, and an empty list on the other
-  /// ranks. For large texts: only rank 0 holds more than one text at a time.
+  /// Returns the texts of all ranks on rank 0; see `gather_text`.
   std::vector<std::string> gather_on_first(const std::string& mine) const {
-    std::vector<std::string> texts;
-    for (size_t owner = 0; owner < size(); ++owner) {
-      auto text = owner == rank() ? mine : "";
-      if (group_) {
-        text = broadcast_text(*group_,
-                              device_for(*group_, c10::kCPU),
-                              text,
-                              kPurpose,
-                              static_cast<int>(owner));
-      }
-      if (rank() == 0) {
-        texts.push_back(std::move(text));
-      }
-    }
-    return texts;
+    return group_ ? gather_text(
+                        *group_, device_for(*group_, c10::kCPU), mine, kPurpose)
+                  : std::vector{mine};
   }
 
   /// Returns the first error of all ranks, with its rank; "" if all are "".

@@ -202,6 +202,7 @@ std::string leave(Job& job) noexcept {
     leave_with_error(job, error ? text_of(error) : problem);
   } catch (...) {
     problem = text_of(std::current_exception());
+    close_groups(job, /*finishes=*/false);
   }
   return fails ? "" : problem;
 }

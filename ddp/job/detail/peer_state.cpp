@@ -1,7 +1,6 @@
 #include "ddp/job/detail/peer_state.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace ddp::detail {
 namespace {
@@ -22,17 +21,6 @@ std::string how_it_left(const Departure& departure) {
       return "the process of " + rank +
              " has ended without ddp::destroy_process_group()";
   }
-}
-
-/// Calls `find` until it finds something, at most `timeout`.
-template <class Find>
-auto wait_for(std::unique_lock<std::mutex> lock,
-              std::condition_variable& changed,
-              std::chrono::milliseconds timeout,
-              const Find& find) {
-  auto found = find();
-  changed.wait_for(lock, timeout, [&] { return (found = find()).has_value(); });
-  return found;
 }
 
 }  // namespace
@@ -65,31 +53,27 @@ std::optional<Departure> PeerState::departure_of(int rank) const {
 
 std::optional<Departure> PeerState::first_departure(
     const std::vector<int>& ranks, std::chrono::milliseconds timeout) const {
-  return wait_for(std::unique_lock(mutex_), changed_, timeout, [&] {
-    std::optional<size_t> first;
+  std::optional<size_t> first;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] {
     for (const int rank : ranks) {
       const auto found = of_rank_.find(rank);
       if (found != of_rank_.end() && (!first || found->second < *first)) {
         first = found->second;
       }
     }
-    return first ? std::optional(order_[*first]) : std::nullopt;
+    return first.has_value();
   });
+  return first ? std::optional(order_[*first]) : std::nullopt;
 }
 
-std::optional<Departure> PeerState::first_failure(
-    std::chrono::milliseconds timeout) const {
-  return wait_for(
-      std::unique_lock(mutex_),
-      changed_,
-      timeout,
-      [&]() -> std::optional<Departure> {
-        const auto found =
-            std::find_if(order_.begin(), order_.end(), [](const auto& one) {
-              return one.how != Departure::How::left;
-            });
-        return found == order_.end() ? std::nullopt : std::optional(*found);
+std::optional<Departure> PeerState::first_failure() const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(order_.begin(), order_.end(), [](const auto& one) {
+        return one.how != Departure::How::left;
       });
+  return found == order_.end() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace ddp::detail

@@ -93,10 +93,9 @@ class PeerState {
       const std::vector<int>& ranks,
       std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const;
 
-  /// As above, for any rank that has left because of an exception, or whose
-  /// process has ended.
-  std::optional<Departure> first_failure(
-      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const;
+  /// Returns the earliest departure because of an exception, or by the end of a
+  /// process, of any rank; or std::nullopt.
+  std::optional<Departure> first_failure() const;
 
   /// Records that an exception has reported a departure to the program.
   void mark_told() noexcept { is_told_ = true; }

@@ -17,6 +17,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "ddp/tensors/same_layout.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -26,11 +28,6 @@ std::string description_of(const at::Tensor& tensor) {
                   tensor.sizes(),
                   " with strides ",
                   tensor.strides());
-}
-
-bool has_layout_of(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && (a.strides() == b.strides() ||
-                                    (a.is_contiguous() && b.is_contiguous()));
 }
 
 at::Tensor without_memory(const at::Tensor& tensor) {
@@ -132,7 +129,7 @@ void GradHooks::install(Hooked& hooked) const {
 
 void GradHooks::check_unchanged(const Hooked& hooked) const {
   const auto& [name, tensor, sparse] = hooked.parameter;
-  const bool is_unchanged = has_layout_of(tensor, hooked.like) &&
+  const bool is_unchanged = has_same_layout(tensor, hooked.like) &&
                             tensor.scalar_type() == hooked.like.scalar_type() &&
                             tensor.device() == hooked.device;
   TORCH_CHECK(is_unchanged || !tensor.requires_grad(),

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
 
 #include "ddp/job/named_parameter.h"
+#include "ddp/tensors/autograd_nodes.h"
 
 namespace ddp::detail {
 
@@ -64,7 +64,7 @@ class GradHooks {
     std::shared_ptr<Link> link;  ///< shared with the parameter's hook
     const void* hook = nullptr;
     /// On the CPU autograd's node of the parameter, kept for the next passes.
-    std::shared_ptr<torch::autograd::Node> accumulator{};
+    NodePtr accumulator{};
   };
 
   void check_unchanged(const Hooked& hooked) const;

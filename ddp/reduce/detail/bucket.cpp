@@ -12,6 +12,7 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/tensors/alias_without_view.h"
+#include "ddp/tensors/same_layout.h"
 #include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
@@ -22,15 +23,10 @@ namespace {
 constexpr int64_t kLoopElements = 16'384;
 
 /// Whether each tensor is one block of memory, with the same element order.
-bool same_dense_layout(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cpu() || !b.is_cpu() || a.scalar_type() != b.scalar_type() ||
-      a.layout() != c10::kStrided || b.layout() != c10::kStrided) {
-    return false;
-  }
-  if (a.is_contiguous() && b.is_contiguous()) {
-    return true;
-  }
-  return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
+bool are_alike_blocks(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() && b.is_cpu() && a.scalar_type() == b.scalar_type() &&
+         a.layout() == c10::kStrided && b.layout() == c10::kStrided &&
+         a.is_non_overlapping_and_dense() && has_same_layout(a, b);
 }
 
 bool is_loop_type(c10::ScalarType type) {
@@ -84,7 +80,7 @@ void ScaledCopy::set_scale(double scale) {
 
 void ScaledCopy::copy(const at::Tensor& to, const at::Tensor& from) const {
   if (to.numel() <= kLoopElements && is_loop_type(to.scalar_type()) &&
-      same_dense_layout(to, from)) {
+      are_alike_blocks(to, from)) {
     scale_block(to, from, scale_);
     return;
   }

@@ -97,8 +97,6 @@ class Bucket {
   virtual void join_streams() {}
 
   bool is_full() const { return pending_ == 0; }
-  /// Number of members that have not come.
-  size_t pending() const { return pending_; }
   /// Called after `move_in` for all members.
   void mark_full() { pending_ = 0; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }

@@ -103,7 +103,7 @@ WrappedModule list_tensors(torch::nn::Module& module,
 }
 
 bool is_gloo_group_of_job(const c10d::Backend& group) {
-  return dynamic_cast<const MonitoredBackend*>(&group) != nullptr &&
+  return monitored_backend_of(group) != nullptr &&
          group.getBackendName() == "gloo";
 }
 
