@@ -10,10 +10,8 @@
 namespace ddp::test {
 
 /// Modes of the schedules of a test.
-inline constexpr fake_gpu::Mode kModes[] = {fake_gpu::Mode::lazy,
-                                            fake_gpu::Mode::mixed,
-                                            fake_gpu::Mode::priority,
-                                            fake_gpu::Mode::priority};
+inline constexpr fake_gpu::Mode kModes[] = {
+    fake_gpu::Mode::lazy, fake_gpu::Mode::mixed, fake_gpu::Mode::priority};
 
 /// Uses schedule `i` of the stand-in until the next test, which starts with the
 /// schedule of the environment again (main.cpp). FAKE_GPU_SEED changes the
