@@ -147,10 +147,13 @@ function(ddp_add_refused_torch_test name expected version library)
        "set(PACKAGE_VERSION ${version})\n"
        "if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)\n"
        "  set(PACKAGE_VERSION_COMPATIBLE TRUE)\nendif()\n")
+  # python3 has the LibTorch of this build.
+  cmake_path(GET DDP_TORCH_PYTHON PARENT_PATH python)
   add_test(
     NAME package_${name}
     COMMAND
-      ${_ddp_refused} "${expected}" "${CMAKE_COMMAND}" -S
+      ${_ddp_refused} "${expected}" "${CMAKE_COMMAND}" -E env
+      "PATH=${python}:$ENV{PATH}" "${CMAKE_COMMAND}" -S
       "${CMAKE_CURRENT_SOURCE_DIR}/package" -B "${torch}/build" -G
       "${CMAKE_GENERATOR}" "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
       -DDDP_FROM=install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}"
@@ -163,7 +166,7 @@ endfunction()
 ddp_add_refused_torch_test(torch_for_rocm "got one.for ROCm" 99.0 libtorch_hip.so)
 ddp_add_refused_torch_test(
   torch_without_toolkit
-  "Expected a CUDA Toolkit 90 for the.*LibTorch in.*, but.*/false[ \n]+--version[ \n]+fails"
+  "Expected a CUDA Toolkit 90 for the.*LibTorch in.*,[ \n]+but.*/false[ \n]+--version[ \n]+fails"
   99.0 libtorch_cuda.so -DCMAKE_CUDA_COMPILER=/bin/false)
 # Python's LibTorch is taken instead, so this one is no error.
 string(REPLACE --codes=1 --codes=0 _ddp_refused "${_ddp_refused}")
