@@ -148,7 +148,7 @@ function(ddp_add_refused_torch_test name expected version library)
        "if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)\n"
        "  set(PACKAGE_VERSION_COMPATIBLE TRUE)\nendif()\n")
   # python3 has the LibTorch of this build.
-  cmake_path(GET DDP_TORCH_PYTHON PARENT_PATH python)
+  get_filename_component(python "${DDP_TORCH_PYTHON}" DIRECTORY)
   add_test(
     NAME package_${name}
     COMMAND
