@@ -156,8 +156,16 @@ class DpVsDdp(JobTest):
     def test_bad_input(self):
         for flags, code, pattern in (
                 (["--replicas=0"], 2, "--replicas"),
+                (["--replicas=two"], 2, "--replicas"),
+                (["--model=rnn"], 2, "--model"),
+                (["--steps=0"], 2, "--steps"),
+                (["--replicas=9", "--batch-size=8"], 1,
+                 r"^\S+: Expected a --batch-size of which each of 9 "
+                 "replicas gets a part, but got 8"),
                 (["--replicas=3", "--batch-size=4"], 1, "but got 4 in parts "
                  "of 2. Take a multiple of 3"),
+                (["--batch-size=2000"], 1, r"^\S+: Expected a --batch-size of at most "
+                 "1442, the number of images, but got 2000"),
                 (["--steps=1", "--csv=/no/such/folder/costs.csv"], 1,
                  "/no/such/folder/costs.csv")):
             with self.subTest(flags=flags):

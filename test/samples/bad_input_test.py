@@ -112,12 +112,18 @@ class Checkpoint(JobTest):
 
 
 class CommandLine(JobTest):
-    """train_options_test and datasets_test have all errors."""
+    """One error of each kind; train_options_test and datasets_test have all."""
 
     def test_usage(self):
         result = run([TRAIN, "--epochs=0"])
         self.assertEqual(result.code, 2)
         self.assert_one_line(result.err, "--epochs")
+
+    def test_data_folder(self):
+        place = os.path.join(self.folder, "none")
+        result = run([TRAIN, "--data", place])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, place)
 
     def test_gpu_that_does_not_exist(self):
         result = run([TRAIN, "--gpus=1000"])

@@ -168,11 +168,13 @@ class UnevenSplit(JobTest):
 
     def test_bad_sizes(self):
         """split_test has the other cases."""
-        result = run([UNEVEN_SPLIT, devices(3), "--chunk-sizes=10,10,10"])
-        self.assertEqual(result.code, 1)
-        self.assertEqual(result.out, "")
-        self.assert_one_line(result.err,
-                             "batch of 30 rows for chunk_sizes .*, but got 64")
+        for sizes, code, pattern in (
+                ("10,10,10", 1, "batch of 30 rows for chunk_sizes .*, but got 64"),
+                ("8,28,x", 2, "--chunk-sizes")):
+            result = run([UNEVEN_SPLIT, devices(3), f"--chunk-sizes={sizes}"])
+            self.assertEqual(result.code, code)
+            self.assertEqual(result.out, "")
+            self.assert_one_line(result.err, pattern)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,8 @@ class BadInput(JobTest):
         self.assert_one_line(results[0].err, file)
 
     def test_usage(self):
-        for command in [*SYNC, "--servers=0"], [TWO_VIEWS, "--replicas=0"]:
+        for command in ([*SYNC, "--servers=0"], [*ASYNC, "--slow-worker=-1"],
+                        [TWO_VIEWS, "--replicas=0"]):
             result = run(command)
             self.assertEqual(result.code, 2)
             self.assert_one_line(result.err, command[-1].split("=")[0])
