@@ -28,7 +28,7 @@ struct GroupMembers {
   std::string ranges = member_ranges(ranks);
 };
 
-/// A backward pass whose gradients a reducer averages over a group.
+/// A backward pass of a reducer, which averages its gradients over a group.
 struct AveragedPass {
   /// Thread of the forward; std::nullopt if the forward ran in a backward pass.
   std::optional<std::thread::id> thread;
@@ -131,13 +131,15 @@ class MonitoredBackend : public c10d::Backend {
   bool has_failed() const;
   /// The error that `abort_because` got, or "".
   std::string abort_reason() const;
-  /// Returns one line: `what` failed because the group was aborted, and why.
+  /// Returns one line for an error: the call `what` failed because the group
+  /// was aborted, with the reason.
   std::string failure(const std::string& what) const;
   /// @throws c10::Error with the line of `failure` if the group was aborted, by
   ///   this program or by LibTorch.
   void check_not_aborted(const std::string& what) const;
 
-  /// Returns one line: `what` failed because of the departure.
+  /// Returns one line for an error: the call `what` failed because a member has
+  /// left.
   std::string error_of(const std::string& what,
                        const Departure& departure) const;
   /// Throws the line of `error_of` and records that the program has seen the

@@ -301,8 +301,9 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///   completed when it returns: all-reduce, broadcast, all-gather, gather
 ///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
 ///   reduced in float, integers in 64 bits.
-/// - `device` is a GPU: an NCCL group, whose ranks find each other through a
-///   store at rank 0, at a port chosen by the kernel that travels over `comm`.
+/// - `device` is a GPU: an NCCL group. The ranks find each other through a
+/// store
+///   at rank 0; the kernel chooses its port, and `comm` transports it.
 ///   After an error of NCCL or CUDA LibTorch's watchdog ends the process,
 ///   unless the program has set TORCH_NCCL_ASYNC_ERROR_HANDLING=2 and the
 ///   variables beside it in docs/environment.md.
@@ -311,9 +312,9 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 /// ends: a rank that dies is MPI's matter, which by default aborts the others.
 /// The time-outs of c10d do not apply on the CPU.
 ///
-/// SyncBatchNorm layers take a group of their own
-/// (`SyncBatchNormOptions::process_group`): nothing orders their collectives
-/// with those of the gradients.
+/// SyncBatchNorm layers need a group of their own
+/// (`SyncBatchNormOptions::process_group`), because the order of the layers'
+/// collectives among the gradients' collectives may differ between ranks.
 ///
 /// Thread contract: with MPI_THREAD_SINGLE or MPI_THREAD_FUNNELED, the thread
 /// that has called MPI_Init makes the group, calls forward and backward of its

@@ -191,8 +191,8 @@ void join(const ProcessGroupOptions& options, Job& job) {
                          job.backend_name);
 }
 
-/// Shows the chosen backend: a training on CPUs, on a machine whose GPUs
-/// LibTorch does not see, is only slow otherwise.
+/// Shows the chosen backend. Without this line a user sees only a slow training
+/// if LibTorch does not see the machine's GPUs and trains on CPUs.
 void print_group(const Job& job) {
   const auto& env = job.env;
   if (env.rank == 0 && env.world_size > 1 &&
@@ -251,7 +251,7 @@ void init_process_group(const ProcessGroupOptions& options) {
 void destroy_process_group() {
   const bool is_forked_child = job() != nullptr && job()->process != ::getpid();
   if (job() == nullptr || is_forked_child) {
-    return;  // a child shares its parent's connections
+    return;  // the child shares the connections of its parent
   }
   // Other threads may announce an error until all is closed.
   const std::string problem = leave_while_reporting(*job());

@@ -112,7 +112,7 @@ struct ProcessGroupOptions {
 /// seconds that names the departed rank, how it left and, if it left by an
 /// exception, after how many backward passes and its text. If a host disappears
 /// without closing its connections (power, network), this takes a minute. A
-/// collective that all members have completed never gets such an error.
+/// collective that all members have completed does not get this error.
 ///
 /// Waits: ranks that wait for each other in different calls (other collectives
 /// or sizes, groups in different orders, a pass more on one rank, one rank in

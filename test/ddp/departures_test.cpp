@@ -112,7 +112,7 @@ class Model {
 
 using Act = std::function<void(Model& model)>;
 
-/// Trains on all ranks. After two steps rank `who` runs `act` instead.
+/// Trains on all ranks. After two steps the rank `who` runs `act` instead.
 void train(int rank, int who, const Act& act) {
   init_process_group(long_timeouts());
   Model model(process_group());
