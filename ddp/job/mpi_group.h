@@ -129,8 +129,10 @@ class MpiBackend : public c10d::Backend {
   }
 
  private:
-  /// MPI counts by int. A gathered piece of all ranks needs memory.
-  static constexpr size_t kPiece = size_t{1} << 26;
+  /// Numbers or bytes of one call. MPI counts by int, a gathered piece of all
+  /// ranks needs memory, and MPI sums a piece that fits into the cache in less
+  /// time.
+  static constexpr size_t kPiece = size_t{1} << 20;
 
   /// Returns whether MPI lets this thread call it.
   bool may_call() const {
@@ -302,8 +304,7 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
 ///   reduced in float, integers in 64 bits.
 /// - `device` is a GPU: an NCCL group. The ranks find each other through a
-/// store
-///   at rank 0; the kernel chooses its port, and `comm` transports it.
+///   store at rank 0; the kernel chooses its port, and `comm` transports it.
 ///   After an error of NCCL or CUDA LibTorch's watchdog ends the process,
 ///   unless the program has set TORCH_NCCL_ASYNC_ERROR_HANDLING=2 and the
 ///   variables beside it in docs/environment.md.
