@@ -691,6 +691,29 @@ TEST_CASE("ranks make a group of different members", "[departures]") {
   }
 }
 
+TEST_CASE("rank 0 dies while others make a group without it", "[departures]") {
+  const bool is_away = GENERATE(true, false);
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(long_timeouts());
+    if (rank == 0) {
+      store()->wait({"about to make it"}, kPatience);
+      ::raise(SIGKILL);
+    }
+    if (rank == 1) {
+      store()->set("about to make it", "");
+    } else if (is_away) {
+      detail::peer_state_of(*process_group())->first_departure({0}, kPatience);
+      TORCH_CHECK(false, "no luck");
+    }
+    for (;;) {
+      new_group({1, 2});
+    }
+  });
+  CHECK_THAT(ends[1].error, Contains("the process of rank 0 has ended"));
+  CHECK_THAT(ends[2].error,
+             Contains(is_away ? "no luck" : "the process of rank 0 has ended"));
+}
+
 TEST_CASE("a rank that computes for long makes no wait an error",
           "[departures]") {
   const auto ends = run_rank_processes(2, [&](int rank) {

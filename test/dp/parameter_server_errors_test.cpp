@@ -2,15 +2,19 @@
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <optional>
+#include <tuple>
 
 #include "dp/parameter_server.h"
 #include "dp/servers/detail/session.h"
 #include "test/dp/server_ranks.h"
+#include "test/support/dice.h"
 #include "test/support/no_more_threads.h"
+#include "test/support/number_from.h"
 
 namespace dp {
 namespace parameter_server_errors_test {
@@ -150,9 +154,11 @@ TEST_CASE("synchronous: a worker that dies while it waits is missed at once",
 
 TEST_CASE("asynchronous: the others finish when a worker dies",
           "[parameter_server][errors]") {
-  const int servers = GENERATE(1, 2);
-  const int64_t bound = GENERATE(0, 4);
-  const auto how = GENERATE(as<std::string>(), "throws", "killed");
+  int servers = 0;
+  int64_t bound = 0;
+  std::string how;
+  std::tie(servers, bound, how) = GENERATE(table<int, int64_t, std::string>(
+      {{1, 0, "throws"}, {1, 4, "killed"}, {2, 0, "killed"}, {2, 4, "throws"}}));
   const auto errors = try_ranks(servers + 3, [&](int /*rank*/) {
     const auto options = Options()
                              .servers(servers)
@@ -253,9 +259,14 @@ TEST_CASE("a server that dies ends the job everywhere",
 
 TEST_CASE("a server that cannot go on tells everyone why",
           "[parameter_server][errors]") {
-  const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
-  const auto fails_in =
-      GENERATE(as<std::string>(), "hook", "step", "factory", "null");
+  UpdateMode mode{};
+  std::string fails_in;
+  std::tie(mode, fails_in) = GENERATE(
+      table<UpdateMode, std::string>({{UpdateMode::synchronous, "hook"},
+                                      {UpdateMode::asynchronous, "hook"},
+                                      {UpdateMode::asynchronous, "step"},
+                                      {UpdateMode::synchronous, "factory"},
+                                      {UpdateMode::asynchronous, "null"}}));
   struct NoStep : torch::optim::SGD {
     using SGD::SGD;
     torch::Tensor step(LossClosure) override {
@@ -325,6 +336,51 @@ TEST_CASE("a server that cannot start its threads tells its workers",
         options);
   });
   check_each(errors, "Expected to start a thread for worker 0 of 2, but got");
+}
+
+// Draws DDP_SEED's jobs and moments. ./scripts/random-tests runs it.
+TEST_CASE("any rank is killed at any moment", "[.kills]") {
+  ddp::test::Dice dice(ddp::test::number_from("DDP_SEED", 1));
+  for (int job = 0; job < 20; ++job) {
+    const int servers = 1 + dice.below(2);
+    const int size = servers + 2 + dice.below(2);
+    const bool is_synchronous = dice.chance(50);
+    const int dead = dice.below(size);
+    const int moment = 1 + dice.below(400'000);  // microseconds
+    const auto start = steady_clock::now();
+    const auto errors = try_ranks(size, [&](int rank) {
+      if (rank == dead) {
+        const itimerval alarm{{0, 0}, {0, moment}};
+        TORCH_CHECK(::setitimer(ITIMER_REAL, &alarm, nullptr) == 0);
+      }
+      const auto options = Options().servers(servers).mode(
+          is_synchronous ? UpdateMode::synchronous : UpdateMode::asynchronous);
+      auto net = make_net();
+      if (is_server(options)) {
+        serve(*net, sgd, options);
+        return;
+      }
+      ParameterClient client(net, options);
+      const auto end = steady_clock::now() + milliseconds(500);
+      while (is_synchronous || steady_clock::now() < end) {
+        step(net, client);
+      }
+      client.finish();
+    });
+    CHECK(steady_clock::now() - start < std::chrono::seconds(15));
+    const bool others_train = !is_synchronous && dead >= servers;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto& error = errors[rank];
+      CAPTURE(job, servers, size, is_synchronous, dead, moment, rank, error);
+      if (rank == dead) {
+        CHECK(error == "signal " + std::to_string(SIGALRM));
+      } else {
+        const auto name = "rank " + std::to_string(dead);
+        CHECK(((others_train && error.empty()) ||
+               error.find(name) != std::string::npos));
+      }
+    }
+  }
 }
 
 TEST_CASE("workers that push unequally often", "[parameter_server][errors]") {

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <filesystem>
+#include <tuple>
 
 #include "ddp/checkpoint.h"
 #include "ddp/collectives.h"
@@ -165,8 +166,8 @@ TEST_CASE("a job that lost a worker goes on from the servers' checkpoint",
           "[server_checkpoint]") {
   const ddp::test::TemporaryFolder folder;
   Job job;
-  job.servers = GENERATE(1, 2);
-  job.mode = GENERATE(kSynchronous, kAsynchronous);
+  std::tie(job.servers, job.mode) = GENERATE(
+      table<int, UpdateMode>({{1, kSynchronous}, {2, kAsynchronous}}));
   job.path = folder / "ps";
   job.until = 9;
   job.every = 3;

@@ -40,9 +40,12 @@ bool connect_on_thread(std::function<void()> connect,
   const auto is_connected = [&] {
     try {
       return task.finish(kPollInterval);
-    } catch (const std::system_error&) {
-      throw;  // an error of this rank itself
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+      const auto* system = dynamic_cast<const std::system_error*>(&error);
+      if (system != nullptr &&
+          system->code() == std::errc::resource_unavailable_try_again) {
+        throw;  // this rank itself could not start a thread
+      }
       const auto reason = reason_soon(peer_failure);
       TORCH_CHECK(reason.empty(), problem, ": ", reason);
       throw;

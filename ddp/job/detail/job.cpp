@@ -166,7 +166,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   const OpenGroups::MakingScope making(job.groups, members);
   if (spec.size > 1) {  // a single rank has no peers to wait for
     spec.peer_failure = [&making, record = job.record, ranks]() {
-      const auto left = record->first_departure(ranks);
+      auto left = record->first_departure(ranks);
+      if (!left) {
+        left = record->departure_of(0);  // the store has ended with it
+      }
       return left ? describe(*left, record->passes()) : making.error();
     };
   }
