@@ -1,8 +1,8 @@
+#include <sys/time.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -157,8 +157,11 @@ TEST_CASE("asynchronous: the others finish when a worker dies",
   int servers = 0;
   int64_t bound = 0;
   std::string how;
-  std::tie(servers, bound, how) = GENERATE(table<int, int64_t, std::string>(
-      {{1, 0, "throws"}, {1, 4, "killed"}, {2, 0, "killed"}, {2, 4, "throws"}}));
+  std::tie(servers, bound, how) =
+      GENERATE(table<int, int64_t, std::string>({{1, 0, "throws"},
+                                                 {1, 4, "killed"},
+                                                 {2, 0, "killed"},
+                                                 {2, 4, "throws"}}));
   const auto errors = try_ranks(servers + 3, [&](int /*rank*/) {
     const auto options = Options()
                              .servers(servers)

@@ -162,8 +162,7 @@ TEST_CASE("one asynchronous worker trains as a plain program",
           "[parameter_server]") {
   int servers = 0;
   int64_t bound = 0;
-  std::tie(servers, bound) =
-      GENERATE(table<int, int64_t>({{1, 0}, {2, 3}}));
+  std::tie(servers, bound) = GENERATE(table<int, int64_t>({{1, 0}, {2, 3}}));
   run_ranks(servers + 1, [&](int /*rank*/) {
     const auto options = Options()
                              .servers(servers)

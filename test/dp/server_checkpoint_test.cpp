@@ -166,8 +166,8 @@ TEST_CASE("a job that lost a worker goes on from the servers' checkpoint",
           "[server_checkpoint]") {
   const ddp::test::TemporaryFolder folder;
   Job job;
-  std::tie(job.servers, job.mode) = GENERATE(
-      table<int, UpdateMode>({{1, kSynchronous}, {2, kAsynchronous}}));
+  std::tie(job.servers, job.mode) =
+      GENERATE(table<int, UpdateMode>({{1, kSynchronous}, {2, kAsynchronous}}));
   job.path = folder / "ps";
   job.until = 9;
   job.every = 3;
