@@ -19,6 +19,7 @@
 
 #include "ddp/job/backends.h"
 #include "ddp/job/rendezvous.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp {
 namespace detail {
@@ -263,33 +264,44 @@ class MpiBackend : public c10d::Backend {
   std::mutex mutex_;  ///< one thread at a time, for MPI_THREAD_SERIALIZED
 };
 
+/// @throws c10::Error as `mpi_group`.
+inline c10::intrusive_ptr<MpiBackend> make_mpi_backend(MPI_Comm comm) {
+  int has_begun = 0;
+  int is_over = 0;
+  MPI_Initialized(&has_begun);
+  MPI_Finalized(&is_over);
+  TORCH_CHECK(has_begun != 0 && is_over == 0,
+              "Expected ddp::mpi_group between MPI_Init() and MPI_Finalize(), "
+              "but got it ",
+              has_begun == 0 ? "before MPI_Init()" : "after MPI_Finalize()");
+  TORCH_CHECK(comm != MPI_COMM_NULL,
+              "Expected a communicator for ddp::mpi_group, but got "
+              "MPI_COMM_NULL: this rank is no member of it");
+  int is_inter = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+  TORCH_CHECK(is_inter == 0,
+              "Expected an intra-communicator for ddp::mpi_group, but got an "
+              "inter-communicator; MPI_Intercomm_merge() makes one of it");
+  int rank = 0;
+  int size = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  MPI_Comm own = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
+  return c10::make_intrusive<MpiBackend>(own, rank, size);
+}
+
 }  // namespace detail
 
 /// Returns the function with which the ranks of `comm` exchange bytes, for
-/// `ProcessGroupOptions::exchange`. `comm` must live as long as the function.
+/// `ProcessGroupOptions::exchange`. Collective over `comm`, which is
+/// duplicated. Release the function before MPI_Finalize.
 ///
-/// Thread contract: as MPI's level asks for.
+/// Thread contract and errors: as `mpi_group`.
 inline ByteExchange mpi_exchange(MPI_Comm comm) {
-  return [comm](const std::string& mine) {
-    int size = 0;
-    detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    std::string padded = mine;
-    padded.resize(kMostExchangedBytes);
-    std::string all(kMostExchangedBytes * static_cast<size_t>(size), '\0');
-    constexpr auto kCount = static_cast<int>(kMostExchangedBytes);
-    detail::check_mpi(MPI_Allgather(padded.data(),
-                                    kCount,
-                                    MPI_BYTE,
-                                    all.data(),
-                                    kCount,
-                                    MPI_BYTE,
-                                    comm),
-                      "MPI_Allgather");
-    std::vector<std::string> texts;
-    for (size_t rank = 0; rank < static_cast<size_t>(size); ++rank) {
-      texts.emplace_back(all.c_str() + rank * kMostExchangedBytes);
-    }
-    return texts;
+  return [group = detail::make_mpi_backend(comm)](const std::string& mine) {
+    return detail::all_gather_text(
+        *group, c10::kCPU, mine, "what the ranks exchange to connect");
   };
 }
 
@@ -341,44 +353,22 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///   is MPI_COMM_NULL or an inter-communicator, or NCCL cannot connect.
 inline c10::intrusive_ptr<c10d::Backend> mpi_group(
     MPI_Comm comm, c10::Device device = c10::Device(c10::kCPU)) {
-  int has_begun = 0;
-  int is_over = 0;
-  MPI_Initialized(&has_begun);
-  MPI_Finalized(&is_over);
-  TORCH_CHECK(has_begun != 0 && is_over == 0,
-              "Expected ddp::mpi_group between MPI_Init() and MPI_Finalize(), "
-              "but got it ",
-              has_begun == 0 ? "before MPI_Init()" : "after MPI_Finalize()");
-  TORCH_CHECK(comm != MPI_COMM_NULL,
-              "Expected a communicator for ddp::mpi_group, but got "
-              "MPI_COMM_NULL: this rank is no member of it");
-  int is_inter = 0;
-  detail::check_mpi(MPI_Comm_test_inter(comm, &is_inter),
-                    "MPI_Comm_test_inter");
-  TORCH_CHECK(is_inter == 0,
-              "Expected an intra-communicator for ddp::mpi_group, but got an "
-              "inter-communicator; MPI_Intercomm_merge() makes one of it");
-  int rank = 0;
-  int size = 0;
-  detail::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  if (!device.is_cpu()) {
-    WorkerEnv env;
-    env.rank = rank;
-    env.world_size = size;
-    detail::BackendSpec spec;
-    spec.rank = rank;
-    spec.size = size;
-    spec.device = device;
-    spec.name = "mpi";
-    spec.guest = true;
-    spec.store =
-        detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
-    return detail::make_nccl_backend(spec);
+  auto group = detail::make_mpi_backend(comm);
+  if (device.is_cpu()) {
+    return group;
   }
-  MPI_Comm own = MPI_COMM_NULL;
-  detail::check_mpi(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
-  return c10::make_intrusive<detail::MpiBackend>(own, rank, size);
+  WorkerEnv env;
+  env.rank = group->getRank();
+  env.world_size = group->getSize();
+  detail::BackendSpec spec;
+  spec.rank = env.rank;
+  spec.size = env.world_size;
+  spec.device = device;
+  spec.name = "mpi";
+  spec.guest = true;
+  spec.store =
+      detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
+  return detail::make_nccl_backend(spec);
 }
 
 }  // namespace ddp
