@@ -15,7 +15,7 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/checkpoint/pickle/python_value.h"
-#include "ddp/job/peers.h"
+#include "ddp/job/join.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
@@ -147,19 +147,6 @@ void GradScaler::check_averaging(
       "got none; set GradScalerOptions::process_group to all ranks");
 }
 
-void GradScaler::check_out_of_join(
-    const torch::optim::Optimizer& optimizer) const {
-  const auto* joinable = dynamic_cast<const Joinable*>(&optimizer);
-  TORCH_CHECK(
-      joinable == nullptr || join() == nullptr || !join()->steps_for(*joinable),
-      "Expected no ",
-      joinable == nullptr ? "" : joinable->join_name(),
-      " beside the GradScaler in a Join, because ranks without inputs would "
-      "step it with gradients that are still scaled, but got one; make it "
-      "Join({*model, scaler}) and end with "
-      "finish([&] { scaler.step(optimizer); scaler.update(); })");
-}
-
 /// Creates the scale on the device of the first loss.
 void GradScaler::prepare(c10::Device device) {
   if (scale_.defined()) {
@@ -170,31 +157,15 @@ void GradScaler::prepare(c10::Device device) {
   growth_tracker_ = at::full({}, first_tracker_, options.dtype(c10::kInt));
 }
 
-/// Creates the scale on a rank without any input: it has scaled no loss, but
-/// has the gradients of the other ranks.
-void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
-  if (join() == nullptr) {
-    return;
-  }
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& param : group.params()) {
-      if (param.grad().defined()) {
-        prepare(param.device());
-        return;
-      }
-    }
-  }
-}
-
 at::Tensor GradScaler::scale(const at::Tensor& output) {
   if (!enabled_) {
     return output;
   }
-  TORCH_CHECK(join() != nullptr || !Join::is_running(),
-              "Expected the GradScaler in the Join that runs, because ranks "
-              "without inputs must change their scale as the others do, but "
-              "it is not there; make it Join({*model, scaler}) and end with "
-              "finish([&] { scaler.step(optimizer); scaler.update(); })");
+  TORCH_CHECK(!Join::is_running(),
+              "Expected no enabled GradScaler in a Join, because ranks without "
+              "inputs would not change its scale, but got one; compute in "
+              "bfloat16, which needs none, or give all ranks the same number "
+              "of inputs");
   TORCH_CHECK(output.defined(),
               "Expected a tensor to scale, but got an undefined one");
   prepare(output.device());
@@ -216,8 +187,6 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!enabled_) {
     return;
   }
-  check_out_of_join(optimizer);
-  prepare_in_join(optimizer);
   check_scaled("unscale_()");
   auto& progress = progress_[&optimizer];
   TORCH_CHECK(progress.stage != Stage::unscaled,
@@ -231,16 +200,12 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
   const auto found_inf = unscale_gradients(optimizer, factor);
   progress.stage = Stage::unscaled;
-  progress.found_inf = agreed(found_inf, optimizer);
+  progress.found_inf = agreed(found_inf);
 }
 
-at::Tensor GradScaler::agreed(const at::Tensor& found_inf,
-                              const torch::optim::Optimizer& optimizer) const {
+at::Tensor GradScaler::agreed(const at::Tensor& found_inf) const {
   if (!group_) {
     return found_inf;
-  }
-  if (group_->getSize() > 1) {
-    Join::step_outside("GradScaler with a process_group", &optimizer);
   }
   std::vector<at::Tensor> shared{found_inf.defined() ? found_inf
                                                      : at::zeros_like(scale_)};
@@ -256,7 +221,6 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     return true;
   }
   check_averaging(optimizer);
-  prepare_in_join(optimizer);
   check_scaled("step()");
   auto& progress = progress_[&optimizer];
   TORCH_CHECK(progress.stage != Stage::stepped,
@@ -390,36 +354,6 @@ void GradScaler::load_state_dict(const c10::IValue& state) {
     scale_.fill_(first_scale_);
     growth_tracker_.fill_(first_tracker_);
   }
-}
-
-std::string GradScaler::join_name() const {
-  return enabled_ ? "GradScaler" : "GradScaler that is not enabled";
-}
-
-c10::Device GradScaler::join_device() const {
-  return group_ ? detail::device_for(*group_, c10::kCPU) : c10::kCPU;
-}
-
-void GradScaler::end_join(int source) {
-  if (!enabled_ || join() == nullptr || !join()->group()) {
-    return;
-  }
-  auto& group = *join()->group();
-  auto state = state_dict().toGenericDict();
-  const auto device = detail::device_for(group, c10::kCPU);
-  const auto numbers =
-      at::tensor({state.at(kScale).toDouble(),
-                  static_cast<double>(state.at(kGrowthTracker).toInt())},
-                 at::kDouble)
-          .to(device);
-  detail::broadcast_from(source, group, {numbers});
-  const auto host = detail::copy_result(
-      numbers, c10::kCPU, group, "broadcast of a GradScaler's state");
-  state.insert_or_assign(kScale, host.data_ptr<double>()[0]);
-  state.insert_or_assign(kGrowthTracker,
-                         static_cast<int64_t>(host.data_ptr<double>()[1]));
-  load_state_dict(state);
-  progress_.clear();
 }
 
 }  // namespace ddp

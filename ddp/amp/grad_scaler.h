@@ -11,7 +11,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/checkpoint/state/stateful.h"
-#include "ddp/job/join.h"
 
 namespace ddp {
 
@@ -59,12 +58,7 @@ struct GradScalerOptions {
 /// waits for the device only in `step`, once per optimizer, and in functions
 /// that return a number of the scale's state.
 ///
-/// In a `Join` the scaler is one of the joinables, and `finish` steps with it:
-/// `join.finish([&] { scaler.step(optimizer); scaler.update(); })`. Without
-/// this function a rank without inputs misses updates of the scale; at the end
-/// of the Join all ranks copy the scale of a rank that had inputs to the end. A
-/// rank that never had an input may step, too. Leave a ZeroRedundancyOptimizer
-/// out of this Join and step it in the function.
+/// A `Join` refuses an enabled scaler.
 ///
 /// Thread contract: one thread. Each optimizer must outlive the iteration.
 ///
@@ -82,7 +76,7 @@ struct GradScalerOptions {
 /// @endcode
 ///
 /// Source: torch/amp/grad_scaler.py of PyTorch 2.11.
-class GradScaler : public Joinable, public Stateful {
+class GradScaler : public Stateful {
  public:
   /// @throws c10::Error if a factor, the scale or the interval is out of the
   ///   range in `GradScalerOptions`.
@@ -92,8 +86,9 @@ class GradScaler : public Joinable, public Stateful {
 
   /// Returns the output (a loss) times the scale; a list may contain outputs on
   /// different devices.
-  /// @throws c10::Error for an undefined output, or while a `Join` runs that
-  ///   does not contain this scaler.
+  /// @throws c10::Error for an undefined output, or while a `Join` runs in
+  /// which
+  ///   ranks continue without inputs.
   at::Tensor scale(const at::Tensor& output);
   /// As above, for a list of outputs.
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
@@ -107,10 +102,8 @@ class GradScaler : public Joinable, public Stateful {
   /// @throws c10::Error if it was already called for this optimizer, or the
   ///   optimizer has stepped, since the last `update()`; before the first
   ///   `scale()`; for a gradient of float16 or a complex dtype, or of bfloat16
-  ///   on a GPU (keep parameters in float); for an optimizer in the scaler's
-  ///   `Join`, because a rank without inputs would step it with gradients that
-  ///   are still scaled; with a `process_group`, if a rank has left or the
-  ///   group's time-out is over, and as `Join::step_outside`.
+  ///   on a GPU (keep parameters in float); with a `process_group`, if a rank
+  ///   has left or the group's time-out is over.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Calls `optimizer.step()` unless a gradient contains inf or NaN.
@@ -172,15 +165,6 @@ class GradScaler : public Joinable, public Stateful {
   ///   accept, or a negative "_growth_tracker".
   void load_state_dict(const c10::IValue& state) override;
 
-  /// The functions of `Joinable`.
-  std::string join_name() const override;
-  c10::intrusive_ptr<c10d::Backend> join_group() const override {
-    return group_;
-  }
-  c10::Device join_device() const override;
-  void take_part(const JoinTurn& /*turn*/) override {}
-  void end_join(int source) override;
-
  private:
   enum class Stage { ready, unscaled, stepped };
   /// State of an optimizer since the last update.
@@ -191,11 +175,8 @@ class GradScaler : public Joinable, public Stateful {
 
   void check_scaled(const char* call) const;
   void check_averaging(const torch::optim::Optimizer& optimizer) const;
-  void check_out_of_join(const torch::optim::Optimizer& optimizer) const;
   void prepare(c10::Device device);
-  void prepare_in_join(const torch::optim::Optimizer& optimizer);
-  at::Tensor agreed(const at::Tensor& found_inf,
-                    const torch::optim::Optimizer& optimizer) const;
+  at::Tensor agreed(const at::Tensor& found_inf) const;
 
   bool enabled_;
   double growth_factor_;

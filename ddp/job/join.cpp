@@ -16,10 +16,8 @@
 namespace ddp {
 namespace {
 
-// Announcements of a rank without inputs: with and without a function for each
-// turn.
+/// Announcement of a rank without inputs.
 constexpr int kJoined = 0;
-constexpr int kIdle = -1;
 
 /// Joins of this thread that let ranks continue without inputs.
 thread_local std::vector<Join*> running_joins;
@@ -65,19 +63,6 @@ std::string describe_join(const Joinables& joinables,
   return text + (options.divide_by_initial_world_size()
                      ? " divided by all ranks"
                      : " divided by those with inputs");
-}
-
-void check_function(bool is_there,
-                    const std::string& where,
-                    const std::string& who) {
-  TORCH_CHECK(is_there,
-              "Expected a function for finish() of the Join on ",
-              where,
-              ", because a step of the ",
-              who,
-              " is one of all ranks, but got none; make it finish([&] { ... }) "
-              "with the step of the loop, or put a ZeroRedundancyOptimizer "
-              "without a GradScaler into the Join: Join({*model, optimizer})");
 }
 
 }  // namespace
@@ -169,11 +154,6 @@ void Join::finish(const std::function<void()>& after_turn) {
   if (!group_) {
     return;
   }
-  if (outsider_ != nullptr) {
-    check_function(after_turn != nullptr,
-                   "rank " + std::to_string(group_->getRank()),
-                   outsider_);
-  }
   is_finishing_ = true;
   const auto finishing =
       c10::make_scope_exit([this] { is_finishing_ = false; });
@@ -183,7 +163,7 @@ void Join::finish(const std::function<void()>& after_turn) {
     if (detail::has_polled_stop_file()) {
       stop_requested();
     }
-    const auto announced = exchange(after_turn ? kJoined : kIdle);
+    const auto announced = exchange(kJoined);
     const auto turn = turn_of(announced);
     if (turn.live.empty()) {
       break;
@@ -201,27 +181,7 @@ void Join::finish(const std::function<void()>& after_turn) {
   leave();
 }
 
-bool Join::steps_for(const Joinable& who) const {
-  return !options_.throw_on_early_termination() && who.join_ == this;
-}
-
-void Join::step_outside(const char* name, const void* unit) {
-  for (auto* join : running_joins) {
-    check_function(join->idle_.empty(), detail::rank_list(join->idle_), name);
-    auto& turns_before = join->stepped_[{name, unit}];
-    TORCH_CHECK(join->turns_ > turns_before,
-                "Expected a backward pass that is reduced before each step of "
-                "the ",
-                name,
-                " in a Join, because a rank without inputs makes its step "
-                "after such a pass, but got none; use a NoExchange instead of "
-                "a NoSyncGuard, or no Join");
-    turns_before = join->turns_;
-    join->outsider_ = name;
-  }
-}
-
-/// Exchanges the announcements of all ranks: kJoined, kIdle, or the index of a
+/// Exchanges the announcements of all ranks: kJoined, or the index of a
 /// joinable plus one.
 std::vector<int> Join::exchange(int mine) {
   auto input = at::full({1}, mine, at::kInt).to(device());
@@ -237,13 +197,9 @@ JoinTurn Join::turn_of(const std::vector<int>& announced) {
   JoinTurn turn;
   std::vector<std::string> names;
   bool is_one = true;
-  idle_.clear();
-  ++turns_;
   for (int rank = 0; rank < static_cast<int>(announced.size()); ++rank) {
     names.push_back(name_of(announced[rank]));
-    if (announced[rank] == kIdle) {
-      idle_.push_back(rank);
-    } else if (announced[rank] != kJoined) {
+    if (announced[rank] != kJoined) {
       turn.live.push_back(rank);
       is_one = is_one && announced[rank] == announced[turn.live.front()];
     }
@@ -282,7 +238,7 @@ void Join::check_even(const JoinTurn& turn) const {
 }
 
 std::string Join::name_of(int announced) const {
-  return announced <= kJoined ? ""
+  return announced == kJoined ? ""
                               : joinables_[announced - 1].get().join_name() +
                                     " " + std::to_string(announced);
 }

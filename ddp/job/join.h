@@ -3,9 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -138,23 +136,11 @@ struct JoinOptions {
 /// to keep the optimizer equal on all ranks. With several joinables it runs
 /// after the turn of each of them and does not learn of which.
 ///
-/// A `GradScaler` must be part of the Join, and the function of `finish` then
-/// steps through it:
-/// @code
-///   ddp::Join join({*model, scaler});
-///   ...
-///   join.finish([&] {
-///     scaler.step(optimizer);
-///     scaler.update();
-///   });
-/// @endcode
-/// Caution: the gradients of a rank without inputs are scaled like all others.
-/// A function that calls `optimizer.step()` without the scaler steps with
-/// scaled gradients, and the momentum of that rank stays wrong after the Join.
-///
-/// A Join does not shadow the program's own collectives in the loop, nor a
-/// `SyncBatchNorm` in training mode or a `buffer_hook`; the latter two are
-/// errors unless throw_on_early_termination is set. With several models, each
+/// A Join does not shadow the program's own collectives in the loop. What it
+/// cannot shadow is an error unless throw_on_early_termination is set: a
+/// `SyncBatchNorm` in training mode, a `buffer_hook`, an enabled `GradScaler`
+/// (ranks without inputs would not change its scale), a `ModelAverager` and a
+/// `ZeroRedundancyOptimizer` outside of the Join. With several models, each
 /// model needs its own backward().
 ///
 /// @throws c10::Error on every rank if the ranks pass joinables of different
@@ -194,11 +180,10 @@ class Join {
   /// Collective; call it when this rank has no more inputs. A second call does
   /// nothing.
   /// @param after_turn  called after each step of the other ranks in which this
-  ///   rank has taken part; every `.grad` then holds their average. Required if
-  ///   an optimizer step is collective; see `step_outside`. It must not step a
-  ///   joinable of this Join.
+  ///   rank has taken part; every `.grad` then holds their average. It must not
+  ///   step a joinable of this Join.
   /// @throws c10::Error with throw_on_early_termination if other ranks have
-  ///   inputs; without a function if `step_outside` was called.
+  ///   inputs.
   void finish(const std::function<void()>& after_turn = {});
 
   /// Returns the options of this Join.
@@ -209,19 +194,6 @@ class Join {
   /// Returns true if this thread is inside a Join (between its constructor and
   /// its end) that lets ranks continue without inputs.
   static bool is_running();
-
-  /// Returns true if `who` is one of the joinables and ranks continue without
-  /// inputs.
-  bool steps_for(const Joinable& who) const;
-
-  /// Called before each step of `unit` by objects whose step is collective but
-  /// is not a step of a Join (a ZeroRedundancyOptimizer outside of the Join, a
-  /// GradScaler with a process_group, a ModelAverager). A rank without inputs
-  /// makes this step in the function that its `finish` gets.
-  /// @throws c10::Error if a rank without inputs has no function, or if no
-  ///   joinable has had a turn in this Join since the previous step of `unit`.
-  ///   If this rank later calls `finish` without a function, `finish` throws.
-  static void step_outside(const char* name, const void* unit);
 
   /// For joinables: announces that this rank has inputs and that `who`
   /// communicates next. Collective.
@@ -246,11 +218,6 @@ class Join {
   c10::intrusive_ptr<c10d::Backend> group_;  // null if inactive
   const Joinable* busy_ = nullptr;           // between announce and done
   int last_live_ = 0;
-  int64_t turns_ = 0;
-  /// Number of turns before the last step_outside, by name and unit.
-  std::map<std::pair<std::string, const void*>, int64_t> stepped_;
-  std::vector<int> idle_;  // last known ranks without inputs and function
-  const char* outsider_ = nullptr;  // last caller of step_outside on this rank
   bool is_finishing_ = false;
 };
 

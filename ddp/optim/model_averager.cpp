@@ -85,9 +85,10 @@ ModelAverager::ModelAverager(ModelAveragerOptions options,
 
 bool ModelAverager::average_parameters(
     const std::vector<at::Tensor>& parameters) {
-  if (has_peers()) {
-    Join::step_outside("ModelAverager", this);
-  }
+  TORCH_CHECK(!has_peers() || !Join::is_running(),
+              "Expected no ModelAverager in a Join, because ranks without "
+              "inputs would miss its averages, but got one; give all ranks the "
+              "same number of inputs");
   const auto& levels = options_.levels();
   const int64_t step = steps_++;
   const int64_t counted = optimizer_           ? step + 1

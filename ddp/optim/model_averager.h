@@ -85,12 +85,7 @@ struct ModelAveragerOptions {
 /// after it, alone. Without the group the `step` of an enabled scaler throws
 /// for a `PostLocalSGDOptimizer` with other ranks.
 ///
-/// In a `Join` (without throw_on_early_termination) each call of
-/// `average_parameters` needs a reduced pass since the call before, for example
-/// by a `NoExchange`, and `finish` needs a function that makes the optimizer's
-/// step and calls `average_parameters`. At the end of the Join all ranks copy
-/// the parameters of the rank that had inputs until the end; the steps of the
-/// others since the last averaging are lost.
+/// A `Join` refuses an averager with other ranks.
 ///
 /// Between two averagings of the last level the ranks' parameters differ, so
 /// save a checkpoint after a step in which the period of the last level ends.
@@ -152,10 +147,10 @@ class ModelAverager : public Stateful {
   ///   place, or would have been with other ranks: a rank alone sends nothing.
   /// @throws c10::Error if a rank has left, if the group's time-out is over, if
   ///   the outer optimizer was made for other parameters or in another order
-  ///   (checked if it averages), and in a `Join` if the last pass was not
-  ///   reduced or a rank without inputs has no function. With NCCL the call
-  ///   only queues the averaging: the next collective of the group throws for a
-  ///   rank that leaves later, and the parameters are then undefined.
+  ///   (checked if it averages), or in a `Join` in which ranks continue without
+  ///   inputs. With NCCL the call only queues the averaging: the next
+  ///   collective of the group throws for a rank that leaves later, and the
+  ///   parameters are then undefined.
   bool average_parameters(const std::vector<at::Tensor>& parameters);
 
   /// Returns the number of calls of `average_parameters` so far.

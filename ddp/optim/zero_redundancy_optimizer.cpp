@@ -222,8 +222,11 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   }
   if (join() != nullptr) {
     join()->announce(*this);
-  } else if (group_) {
-    Join::step_outside("ZeroRedundancyOptimizer", this);
+  } else {
+    TORCH_CHECK(!group_ || !Join::is_running(),
+                "Expected the ZeroRedundancyOptimizer in the Join that runs, "
+                "because all ranks make its steps, but it is not there; make "
+                "it Join({*model, optimizer})");
   }
   step_with_peers();
   if (join() != nullptr) {

@@ -37,15 +37,12 @@ namespace ddp {
 /// parameters. Parameters of one rank and dtype travel together, in messages of
 /// about 250 MB at most.
 ///
-/// In a `Join` the optimizer is one of the joinables,
+/// In a `Join` the optimizer must be one of the joinables,
 /// `Join({*model, optimizer})`: a rank without inputs makes the plain step of
 /// its parameters with the other ranks. That rank does not repeat other work of
 /// the loop around `step()`: it does not clip gradients, and its learning rate
 /// stays that of its last input, so its parameters are stepped differently from
-/// the rest. A program that clips or changes the learning rate leaves the
-/// optimizer out of the Join and gives `finish` a function that clips, steps
-/// and changes the rate as the loop does. With a `GradScaler` the optimizer has
-/// to be left out, too.
+/// the rest.
 ///
 /// Parameters named in the model's `params_and_buffers_to_ignore` differ
 /// between the ranks. With several ranks the constructor, `add_param_group` and

@@ -11,11 +11,9 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/sync_batch_norm.h"
-#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
-#include "test/support/state_dict.h"
 
 namespace ddp {
 namespace join_test {
@@ -481,221 +479,36 @@ TEST_CASE("two models in one backward pass are refused in a join",
   }
 }
 
-/// Trains on a number of inputs and returns the rank's state.
-class ScaledLine {
- public:
-  explicit ScaledLine(const Group& group)
-      : group_(group),
-        model_(net_, Options().process_group(group)),
-        optimizer_(model_->parameters(),
-                   torch::optim::SGDOptions(0.01).momentum(0.5)),
-        scaler_(GradScalerOptions().init_scale(64).growth_interval(4)) {}
-
-  void step() {
-    scaler_.step(optimizer_);
-    scaler_.update();
-  }
-
-  void train(int step) {
-    optimizer_.zero_grad();
-    const auto loss =
-        model_->forward(input_of(group_->getRank(), step)).pow(2).sum();
-    scaler_.scale(loss).backward();
-    this->step();
-  }
-
-  void epoch(int inputs, const std::function<void()>& after_turn) {
-    Join join({*model_, scaler_});
-    for (int step = 0; step < inputs; ++step) {
-      train(step);
-    }
-    join.finish(after_turn);
-  }
-
-  Tensor state() const {
-    return torch::cat({net_->a.detach(),
-                       net_->b.detach(),
-                       torch::tensor({scaler_.get_scale()}, torch::kDouble)});
-  }
-
-  const Line& net() const { return net_; }
-  DistributedDataParallel<LineImpl>& model() { return model_; }
-  GradScaler& scaler() { return scaler_; }
-
- private:
-  Group group_;
-  Line net_;
-  DistributedDataParallel<LineImpl> model_;
-  torch::optim::SGD optimizer_;
-  GradScaler scaler_;
-};
-
-TEST_CASE("ranks have one scale after a join", "[join][grad_scaler]") {
-  const bool steps_joined = GENERATE(true, false);
-  const int fewer = GENERATE(0, 3);
-  run_ranks(2, [&](const Group& group) {
-    ScaledLine line(group);
-    for (int epoch = 0; epoch < 3; ++epoch) {
-      line.epoch(group->getRank() == 0 ? fewer : 6,
-                 steps_joined ? std::function<void()>([&] { line.step(); })
-                              : std::function<void()>());
-    }
-    TORCH_CHECK(line.scaler().get_scale() > 64);
-    TORCH_CHECK(
-        test::entry(line.scaler().state_dict(), "_growth_tracker").toInt() ==
-        18 % 4);
-    // Without a function for finish(), a joined rank takes no optimizer steps,
-    // so its momentum differs from the other rank's.
-    for (int step = 0; step < 5 && steps_joined; ++step) {
-      line.train(step);
-    }
-    const auto mine = line.state();
-    auto other = mine.clone();
-    std::vector<Tensor> tensors{other};
-    c10d::BroadcastOptions options;
-    options.rootRank = 1;
-    group->broadcast(tensors, options)->wait();
-    TORCH_CHECK(mine.equal(other), mine, other);
-  });
-}
-
-TEST_CASE("a scaler that a join does not know is told of it",
+TEST_CASE("an enabled scaler is refused in a join",
           "[join][grad_scaler][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
-    ScaledLine line(group);
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    GradScaler scaler;
+    const auto loss = [&] { return model->forward(1).sum(); };
     {
-      Join even({*line.model()},
-                JoinOptions().throw_on_early_termination(true));
-      line.train(0);
+      Join even({*model}, JoinOptions().throw_on_early_termination(true));
+      scaler.scale(loss()).backward();
       even.finish();
     }
-    Join join({*line.model()});
-    line.train(0);
+    Join join({*model});
+    GradScaler(GradScalerOptions().enabled(false)).scale(loss()).backward();
+    scaler.scale(loss());
   });
   for (const auto& error : errors) {
-    CHECK_THAT(error, Contains("Expected the GradScaler in the Join"));
+    CHECK_THAT(error, Contains("Expected no enabled GradScaler in a Join"));
   }
 }
 
-/// A line, its optimizer (sharded or plain), and a scaler.
-struct ScaledShards {
-  ScaledShards(const Group& group, bool is_sharded, GradScalerOptions options)
-      : model(net, Options().process_group(group)),
-        scaler(options.init_scale(64)) {
-    using Groups = ZeroRedundancyOptimizer::Groups;
-    const auto make = [](const Groups& groups) {
-      return std::make_unique<torch::optim::SGD>(
-          groups, torch::optim::SGDOptions(0.01).momentum(0.5));
-    };
-    if (is_sharded) {
-      sharded = new ZeroRedundancyOptimizer(model->parameters(), make, group);
-      optimizer.reset(sharded);
-    } else {
-      optimizer = make(Groups{model->parameters()});
-    }
-  }
-  void backward(double input) {
-    optimizer->zero_grad();
-    scaler.scale(model->forward(input).pow(2).sum()).backward();
-  }
-  void step() {
-    scaler.step(*optimizer);
-    scaler.update();
-  }
-
-  Line net;
-  DistributedDataParallel<LineImpl> model;
-  GradScaler scaler;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  ZeroRedundancyOptimizer* sharded = nullptr;
-};
-
-TEST_CASE("a sharded optimizer steps by a scaler in a join",
-          "[join][grad_scaler][zero]") {
-  const bool agrees = GENERATE(false, true);
+TEST_CASE("the function of a join runs after each turn", "[join]") {
   run_ranks(2, [&](const Group& group) {
-    const auto trained = [&](bool is_sharded) {
-      ScaledShards all(
-          group,
-          is_sharded,
-          GradScalerOptions().process_group(agrees ? group : nullptr));
-      Join join({*all.model, all.scaler});
-      for (int step = 0; step < 3 * group->getRank(); ++step) {
-        all.backward(input_of(group->getRank(), step));
-        all.step();
-      }
-      join.finish([&] { all.step(); });
-      return torch::cat({all.net->a.detach(), all.net->b.detach()});
-    };
-    TORCH_CHECK(trained(true).equal(trained(false)));
-  });
-}
-
-TEST_CASE("a sharded optimizer beside a scaler in a join is refused",
-          "[join][grad_scaler][zero][errors]") {
-  const bool unscales = GENERATE(false, true);
-  const auto errors = try_ranks(2, [&](const Group& group) {
-    ScaledShards all(group, true, {});
-    Join join({*all.model, all.scaler, *all.sharded});
-    all.backward(1);
-    if (unscales) {
-      all.scaler.unscale_(*all.optimizer);
-    }
-    all.step();
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Contains("Expected no ZeroRedundancyOptimizer beside the "
-                        "GradScaler in a Join"));
-  }
-}
-
-TEST_CASE("a step of all ranks needs a function in finish()",
-          "[join][grad_scaler][zero][errors]") {
-  const bool is_sharded = GENERATE(true, false);
-  const int joined = GENERATE(0, 1);
-  std::vector<std::string> errors = try_ranks(3, [&](const Group& group) {
-    ScaledShards all(
-        group,
-        is_sharded,
-        GradScalerOptions().process_group(is_sharded ? nullptr : group));
-    Join join({*all.model, all.scaler});
-    if (group->getRank() != joined) {
-      for (int step = 0; step < 3; ++step) {
-        all.backward(1);
-        all.step();
-      }
-    }
-    join.finish();
-  });
-  REQUIRE(!errors[joined].empty());
-  for (int rank = 0; rank < 3; ++rank) {
-    if (rank != joined) {
-      CHECK_THAT(errors[rank],
-                 Contains("Expected a function for finish() of the Join on "
-                          "rank " +
-                          std::to_string(joined) + ", because a step of the " +
-                          (is_sharded ? "ZeroRedundancyOptimizer"
-                                      : "GradScaler with a process_group") +
-                          " is one of all ranks, but got none"));
-    }
-  }
-}
-
-TEST_CASE("the function of a join need not step each time",
-          "[join][grad_scaler]") {
-  const bool steps = GENERATE(false, true);
-  run_ranks(2, [&](const Group& group) {
-    ScaledShards all(group, false, {});
-    Join join({*all.model, all.scaler});
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
     int turns = 0;
-    const auto end_turn = [&] {
-      if (++turns % 2 == 0 && (steps || group->getRank() == 1)) {
-        all.step();
-      }
-    };
+    const auto end_turn = [&] { ++turns; };
+    Join join({*model});
     for (int turn = 0; turn < 4 * group->getRank(); ++turn) {
-      all.scaler.scale(all.model->forward(1).sum()).backward();
+      model->forward(1).sum().backward();
       end_turn();
     }
     join.finish(end_turn);

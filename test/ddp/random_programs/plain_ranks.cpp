@@ -239,7 +239,6 @@ void PlainRanks::join(size_t index) {
 void PlainRanks::end_join(int source) {
   copy_parameters(program_, ranks_, source);
   copy_buffers(program_, ranks_, source);
-  scalers_.assign(scalers_.size(), PlainScaler(scalers_[source]));
 }
 
 /// Trains until a rank has no inputs left. Ends the Join normally if all ranks

@@ -9,6 +9,7 @@
 
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/join.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/ddp/random_programs/values.h"
 
 namespace ddp::test {
@@ -241,15 +242,17 @@ void Player::check_held() const {
 
 std::vector<std::reference_wrapper<Joinable>> Player::joinables() {
   std::vector<std::reference_wrapper<Joinable>> all{model()};
-  if (scaler_) {
-    all.emplace_back(*scaler_);
+  if (auto* sharded =
+          dynamic_cast<ZeroRedundancyOptimizer*>(learner_.optimizer.get())) {
+    all.emplace_back(*sharded);
   }
   return all;
 }
 
 void Player::join(const Act& act) {
   weigh(1);
-  Join all(joinables(),
+  const auto all_parts = joinables();
+  Join all(all_parts,
            JoinOptions().divide_by_initial_world_size(!act.by_live()));
   int turn = 0;
   const auto end_turn = [&] {
@@ -265,7 +268,10 @@ void Player::join(const Act& act) {
     end_turn();
   }
   weigh(0);
-  all.finish(act.steps_joined() ? end_turn : std::function<void()>());
+  // The Join itself steps a sharded optimizer.
+  all.finish(act.steps_joined() && all_parts.size() == 1
+                 ? end_turn
+                 : std::function<void()>());
 }
 
 }  // namespace ddp::test

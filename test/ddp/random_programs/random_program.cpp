@@ -160,7 +160,6 @@ class ProgramGenerator {
                                            Act::LocalFailure::inspection});
     }
     has_trained() = true;
-    has_scaled_[model_] = true;
     step();
   }
 
@@ -185,7 +184,6 @@ class ProgramGenerator {
     add(Kind::pair).forwards = 1 + dice_.below(2);
     for (model_ = 0; model_ < program_.models; ++model_) {
       has_trained() = true;
-      has_scaled_[model_] = true;
       step();
     }
   }
@@ -236,8 +234,10 @@ class ProgramGenerator {
   /// A static graph needs a first pass.
   int fewest_inputs() const { return program_.unused == Unused::fixed ? 1 : 0; }
 
-  /// A buffer hook does not know which ranks have inputs.
-  bool may_join() const { return program_.buffers != Buffers::averaged; }
+  /// A buffer hook and a scaler do not know which ranks have inputs.
+  bool may_join() const {
+    return program_.buffers != Buffers::averaged && !program_.scales;
+  }
 
   void join() {
     if (!may_join()) {
@@ -245,17 +245,9 @@ class ProgramGenerator {
     }
     auto& act = add(Kind::join);
     act.counts = counts(fewest_inputs(), 4);
-    // A scaler without gradients is an error.
-    if (program_.scales && act.most() == 0) {
-      act.counts[act.who] = 1;
-    }
     // All ranks have to make a step that is a collective. Lossy gradients are
-    // only compared between ranks, so their momenta must not differ. A scaler
-    // that has not scaled a loss makes steps only inside a Join.
-    const bool steps_all =
-        program_.is_sharded() || program_.is_lossy() ||
-        (program_.scales && (!has_scaled_[model_] ||
-                             program_.result() == ExchangeWay::Result::own));
+    // only compared between ranks, so their momenta must not differ.
+    const bool steps_all = program_.is_sharded() || program_.is_lossy();
     act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
     act.forwards = may_keep(program_) && !program_.is_sharded() &&
                            !act.by_live() && dice_.chance(50)
@@ -361,7 +353,6 @@ class ProgramGenerator {
   std::array<size_t, 2> frozen_{};
   std::array<int, 2> wrapper_{};
   std::array<bool, 2> has_two_{};
-  std::array<bool, 2> has_scaled_{};
   std::array<std::array<bool, 2>, 2> has_trained_{};  // since wrap()
 };
 
