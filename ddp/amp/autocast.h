@@ -20,12 +20,13 @@ struct AutocastOptions {
   TORCH_ARG(bool, enabled) = true;
   /// Whether the narrow copy of a float parameter that requires a gradient is
   /// kept until the outermost guard is destroyed, so that a forward that uses
-  /// it twice converts it once. std::nullopt: as in the enclosing region; true
-  /// without one. Only copies of parameters are kept, not of results computed
-  /// from them: torch::nn::Linear transposes its weight and converts the result
-  /// in each forward, torch::linear(x, weight, bias) keeps a copy. A kept copy
-  /// has the dtype of the guard that made it. A guard of another dtype gets the
-  /// same copy, also on another thread, unless it has cache_enabled(false).
+  /// it twice converts it once. std::nullopt: as in the enclosing guard; true
+  /// if there is none. Only copies of parameters are kept, not of results
+  /// computed from them: torch::nn::Linear transposes its weight and converts
+  /// the result in each forward, torch::linear(x, weight, bias) keeps a copy. A
+  /// kept copy has the dtype of the guard that made it. A guard of another
+  /// dtype gets the same copy, also on another thread, unless it has
+  /// cache_enabled(false).
   TORCH_ARG(std::optional<bool>, cache_enabled) = std::nullopt;
 };
 

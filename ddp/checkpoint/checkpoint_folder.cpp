@@ -174,6 +174,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
     ranks.fail("Expected a sound checkpoint in " + folder_ +
                ", but none is: " + errors);
   }
+  unsound_.clear();  // nothing was loaded: later checkpoints stay
   return false;
 }
 

@@ -81,9 +81,11 @@ class CheckpointFolder {
   ~CheckpointFolder();
 
   /// Saves under the checkpoint's `step()` like `Checkpoint::save`, then
-  /// removes the oldest checkpoints beyond `keep_last`. A failure or a kill at
-  /// any point leaves the other checkpoints unchanged. Checkpoints that the
-  /// last `load` found to be invalid are removed too, and do not count.
+  /// removes the oldest checkpoints beyond `keep_last`, and temporary files
+  /// that a killed save has left. A second save of a step replaces its file. A
+  /// failure or a kill at any point leaves the other checkpoints unchanged.
+  /// Checkpoints that the last `load` found to be invalid are removed too, and
+  /// do not count.
   ///
   /// An error of a background write is thrown by the next `save`, `load` or
   /// `wait`.

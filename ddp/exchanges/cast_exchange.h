@@ -46,7 +46,8 @@ class CastExchange : public ForwardingExchange {
   /// @param inner  exchange of the converted buckets.
   /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble; the same on all
   ///   ranks, which is not checked.
-  /// @throws c10::Error for another dtype, or if `inner` is null.
+  /// @throws c10::Error for another dtype, if `inner` is null, or if a model or
+  ///   another exchange has it.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   /// Returns memory of the device's allocator: `inner` gets other memory.

@@ -20,9 +20,11 @@ namespace ddp {
 /// training, or restart it from a checkpoint. Sparse gradients are checked,
 /// too.
 ///
-/// A diagnostic tool: it reads every gradient once more and adds an all-reduce
-/// of one number per pass, for which the host waits on a GPU. Do not combine it
-/// with a `GradScaler`, which produces inf on purpose. Around a `CastExchange`
+/// A diagnostic tool: it reads every gradient once more and adds two small
+/// all-reduces to each pass: one of the number of bad gradients, for which the
+/// host waits on a GPU, and one of the ranks' state of the pass, which an
+/// `AllReduce` alone sends with its last bucket. Do not combine it with a
+/// `GradScaler`, which produces inf on purpose. Around a `CastExchange`
 /// it sees the values before their conversion, so it does not find an overflow
 /// in the narrow dtype.
 ///
@@ -40,7 +42,8 @@ class CheckFinite : public ForwardingExchange {
   explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  exchange of the buckets.
   /// @param group  its ranks.
-  /// @throws c10::Error if `inner` or `group` is null.
+  /// @throws c10::Error if `inner` or `group` is null, or if a model or another
+  ///   exchange has `inner`.
   CheckFinite(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group);
 

@@ -14,8 +14,8 @@ namespace ddp {
 
 /// Options of `DesyncGuard`.
 struct DesyncGuardOptions {
-  /// Number of passes between comparisons. The first pass is compared. Must be
-  /// positive.
+  /// The ranks compare in each pass (1), or in passes 1, 101, 201 and so on
+  /// (100). Must be positive.
   TORCH_ARG(int64_t, every) = 100;
   /// Whether the values of the parameters are compared too: before a step they
   /// must be equal bit for bit on all ranks.
@@ -31,9 +31,12 @@ struct DesyncGuardOptions {
 ///
 /// A diagnostic tool: a comparison costs one all-gather of a digest per
 /// bucket and one pass over the parameters for their values. The ranks wait for
-/// each other, and the host waits for the GPU. The passes between comparisons
-/// cost nothing. Values are compared by the sum of their bits. The options must
-/// be equal on all ranks, which is not checked.
+/// each other, and the host waits for the GPU. Each pass between comparisons
+/// costs one small all-reduce, of the ranks' state of the pass, which an
+/// `AllReduce` alone sends with its last bucket. On the CPU ranks of one host
+/// give it the default exchange, a `SharedMemoryAllReduce`, as `inner`. Values
+/// are compared by the sum of their bits. The options must be equal on all
+/// ranks, which is not checked.
 ///
 /// Example:
 /// @code
@@ -50,8 +53,8 @@ class DesyncGuard : public ForwardingExchange {
                        const DesyncGuardOptions& options = {});
   /// @param inner  exchange of the buckets.
   /// @param group  its ranks.
-  /// @throws c10::Error if `every` is not positive, or `inner` or `group` is
-  ///   null.
+  /// @throws c10::Error if `every` is not positive, if `inner` or `group` is
+  ///   null, or if a model or another exchange has `inner`.
   DesyncGuard(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group,
               const DesyncGuardOptions& options = {});

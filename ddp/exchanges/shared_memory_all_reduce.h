@@ -17,8 +17,9 @@ class SharedSums;
 /// several hosts, on GPUs, sparse ones, and gradients of ranks that cannot map
 /// memory are summed by the group's all-reduce. So are the gradients of all
 /// ranks after ProcessGroupOptions::shared_memory(false) or with the variable
-/// DDP_SHARED_MEMORY=0 on any rank. For 3 or more ranks the two ways differ in
-/// the last bits of a sum.
+/// DDP_SHARED_MEMORY=0 on any rank. Over a Gloo backend that the program has
+/// made itself, a wait for a dead rank lasts until the time-out. For 3 or more
+/// ranks the two ways differ in the last bits of a sum.
 ///
 /// `.grad` lies in that memory, which a forked child does not have. The memory
 /// may outlive this object. A rank sums its part of a bucket in `start` and

@@ -34,8 +34,10 @@ struct ExportedModuleOptions {
 /// A module written in Python, from a file of `torch.export.save` (PyTorch 2.10
 /// or later): parameters and buffers have Python's names and values, and
 /// `forward` runs the exported graph, one operator of LibTorch after another,
-/// under autograd. Everything that trains a `torch::nn::Module` trains it: the
-/// wrapper, optimizers, GradScaler, autocast, checkpoints.
+/// under autograd. `DistributedDataParallel`, optimizers, GradScaler, autocast
+/// and checkpoints work on it as on any `torch::nn::Module`; of
+/// `dp::DataParallel` only `forward_each`, because it finds no tensors in an
+/// IValue.
 ///
 /// - Export in train(). `eval()` then turns off dropout, the statistics of
 ///   batch normalisation and the dropout of attention, as in Python, and
@@ -47,8 +49,9 @@ struct ExportedModuleOptions {
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call at the export. Sizes must equal the sizes of the export,
 ///   except for dimensions that were exported as dynamic.
-/// - `to(device)` also replaces the parameters' device where the program names
-///   it as a literal.
+/// - A device that the program names as a literal follows the parameters to
+///   their device (`to(device)`) if it was the parameters' device at the
+///   export. Every other literal stays.
 ///
 /// @throws c10::Error, with the file and the place in it, if the file is
 ///   damaged or from PyTorch before 2.10; if it has operators that are neither
@@ -84,8 +87,9 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// Runs the program.
   /// @param inputs  the positional arguments of Python's forward.
-  /// @param kwargs  the keyword arguments. A number, a string or None of the
-  ///   export may be left out, and must not differ.
+  /// @param kwargs  the keyword arguments. One that was a number, a string or
+  ///   None at the export may be left out; if it is given, it has the value of
+  ///   the export. All others are required.
   /// @returns the result of Python's forward: a tensor, or a tuple, list or
   ///   dict (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
   /// @throws c10::Error that names the input if its size or value is not one
@@ -102,12 +106,17 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// Writes the file again with the present parameters and buffers, for
   /// `torch.export.load`, AOTInductor and ExecuTorch. Replaces `path` as a
-  /// whole: a process that ends meanwhile leaves the old file.
-  /// @throws c10::Error or std::system_error if the file cannot be written.
+  /// whole: a process that ends meanwhile leaves the old file. An
+  /// `eval_program` is not written.
+  /// @throws std::runtime_error if the file cannot be written
+  /// (std::system_error
+  ///   if a system call fails); c10::Error if the file that the constructor has
+  ///   read is damaged.
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 
-  /// Returns a module with the same program and a copy of all tensors.
+  /// Returns a module with the same program and copies of the parameters and
+  /// buffers.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
 

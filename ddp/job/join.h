@@ -116,8 +116,9 @@ struct JoinOptions {
 /// Lets ranks train on different numbers of inputs. A rank without inputs takes
 /// part in the collectives of the others with zero gradients, until no rank has
 /// inputs. Then all ranks copy the parameters and buffers of the rank that had
-/// inputs until the end. `finish` drops the gradients that passes under a
-/// `NoSyncGuard` have left on its rank. To accumulate over several batches,
+/// inputs until the end. When `finish` takes part in a pass of the others, it
+/// replaces each `.grad` of its rank by the average, also one that a pass under
+/// a `NoSyncGuard` has left. To accumulate over several batches,
 /// make all passes but the last under a `NoSyncGuard`: an average that `.grad`
 /// already holds is otherwise multiplied by the share of the ranks that still
 /// have inputs.

@@ -331,8 +331,9 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///
 /// Thread contract: with MPI_THREAD_SINGLE or MPI_THREAD_FUNNELED, the thread
 /// that has called MPI_Init makes the group, calls forward and backward of its
-/// models and every collective; a call on another thread throws. Above, one
-/// thread at a time. The group makes no thread on the CPU. Release it, with all
+/// models and every collective; a collective on another thread throws. With
+/// MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE any thread may do so, one at a
+/// time. The group makes no thread on the CPU. Release it, with all
 /// models that use it, before MPI_Finalize.
 ///
 /// Example:

@@ -12,16 +12,17 @@ namespace ddp {
 /// - written it to the file named by TORCHELASTIC_ERROR_FILE, for the
 ///   launcher's report. ddprun and torchrun set this variable for each worker.
 ///
-/// The destructors of the body have run by then. If one of them has destroyed
-/// the process group, the other ranks learn that this rank has thrown, but not
-/// the text. A file that cannot be written is reported to stderr. Exceptions of
-/// other threads are not caught. A code that the body returns is passed on
-/// without a report.
+/// The destructors of the body's objects run before this report. If one of them
+/// has destroyed the process group, the other ranks learn that this rank has
+/// thrown, but not the text. A file that cannot be written is reported to
+/// stderr. Exceptions of other threads are not caught. A code that the body
+/// returns is passed on without a report.
 ///
 /// Programs can do without this function: from `init_process_group()` on, an
 /// uncaught exception is recorded in the same file before it ends the process
-/// (std::terminate, SIGABRT). This function adds errors from before that call,
-/// and an exit code that indicates an error instead of a crash.
+/// (std::terminate, SIGABRT), unless the program is a guest
+/// (`ProcessGroupOptions::guest`). With this function errors from before that
+/// call are recorded, too, and the exit code is 1 instead of SIGABRT.
 ///
 /// The file has torchrun's format: `{"message": {"message":
 /// "std::runtime_error: no data", "extraInfo": {"py_callstack": ...,

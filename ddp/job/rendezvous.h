@@ -14,8 +14,7 @@ namespace ddp {
 /// A host program's own way to exchange bytes among the ranks of a job, in the
 /// order of their ranks: gets the text of this rank, and returns those of all
 /// ranks. Collective. A text has at most `kMostExchangedBytes` - 1 bytes, none
-/// of which is 0. Example: an MPI_Allgather of arrays of this size
-/// (`ddp::mpi_exchange` in ddp/mpi_group.h).
+/// of which is 0. Example: `ddp::mpi_exchange` in ddp/mpi_group.h.
 using ByteExchange =
     std::function<std::vector<std::string>(const std::string& mine)>;
 inline constexpr size_t kMostExchangedBytes = 256;

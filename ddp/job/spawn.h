@@ -31,8 +31,9 @@ namespace ddp {
 /// @throws c10::Error if a rank has failed. The text names the rank that failed
 ///   first: "rank 1 threw: ..." with about the first 4,000 bytes of the
 ///   exception's text, "rank 1 was ended by signal 11 (Segmentation fault)", or
-///   "rank 1 exited with code 3". Of ranks that fail at once, one without an
-///   exception comes first: its end makes the others throw. c10::Error, too, if
+///   "rank 1 exited with code 3". If several ranks fail at once, the text names
+///   one that ended without an exception, because its end makes the others
+///   throw. A rank that calls exit(0) has not failed. c10::Error, too, if
 ///   `function` is empty, if `nprocs` is below 1, if this process has several
 ///   threads, if no port of 127.0.0.1 can be reserved, or if this process
 ///   ignores SIGCHLD or has waited for a rank elsewhere. std::system_error if a

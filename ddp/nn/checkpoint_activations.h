@@ -96,9 +96,11 @@ const torch::nn::Module* module_of(const Function& function) {
 /// does not change generators that the first forward did not draw from. On the
 /// CPU, draws are detected if LibTorch's operators make them on the calling
 /// thread; a custom operator that draws there needs the tag
-/// `nondeterministic_seeded`. If `function` is a module holder, the second
-/// forward restores the module's buffers; a batch norm inside another function
-/// counts the batch twice.
+/// `nondeterministic_seeded`. If `function` is a module holder, the module's
+/// buffers have the same values after the second forward as before it; a batch
+/// norm inside another function counts the batch twice. The second forward
+/// reads the buffers as the first one has left them, so a part whose output
+/// depends on buffers that it changes gets wrong gradients.
 ///
 /// A part that draws from the CPU's generator must be the only user of this
 /// generator while it runs, in both forwards. If another thread draws

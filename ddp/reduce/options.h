@@ -109,15 +109,15 @@ struct DistributedDataParallelOptions {
   /// own; a `ZeroRedundancyOptimizer` refuses them. A checkpoint holds rank
   /// 0's.
   TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
-  /// Keeps the dense `.grad` of each parameter at one address: the same part of
-  /// its bucket in every step in which it gets a gradient. The next backward
-  /// pass then overwrites a gradient that the program has kept. Without this
-  /// option a gradient that the program has kept, and that `.grad` no longer
-  /// holds, keeps its values: its bucket gets new memory; and a tensor that the
-  /// program has put into `.grad` and holds itself gets a copy of the average.
-  /// Every other dense `.grad` that came in the pass is memory of its bucket,
-  /// nothing is copied back, and LibTorch's optimizers, both kinds of zero_grad
-  /// and clip_grad_norm_ work.
+  /// True: the dense `.grad` of a parameter is the same part of its bucket, at
+  /// one address, in every step in which it gets a gradient. The next backward
+  /// pass overwrites a gradient that the program has kept. False: `.grad` is
+  /// memory of its bucket, too, and nothing is copied back, with two
+  /// exceptions. A gradient that the program has kept, and that `.grad` no
+  /// longer holds, keeps its values: its bucket gets new memory. A tensor that
+  /// the program has put into `.grad` and holds itself gets a copy of the
+  /// average. LibTorch's optimizers, both kinds of zero_grad and
+  /// clip_grad_norm_ work either way.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// Treats a parameter without a gradient at the end of a backward pass as
   /// unused on this rank, instead of as an error. A parameter that no rank has

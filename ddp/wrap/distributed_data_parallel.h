@@ -48,8 +48,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// exchanges one number; a `SyncBatchNorm` in training mode communicates.
   ///
   /// @throws c10::Error, with gradient recording and several ranks or an
-  ///   exchange, if a parameter has come since the module was wrapped, if a
-  ///   parameter requires a gradient that was frozen then, if a parameter's
+  ///   exchange, if the module has a parameter that it did not have when it was
+  ///   wrapped, if a parameter requires a gradient that was frozen when it was
+  ///   wrapped, if a parameter's
   ///   shape, dtype or device has changed, if a backward pass has failed, or an
   ///   exception has left one before its end; see `Reducer`. Inside a `Join`
   ///   with throw_on_early_termination the forward also throws if a rank has no

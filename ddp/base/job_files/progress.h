@@ -5,8 +5,8 @@
 
 // Progress reports of a rank for `ddprun --hang-timeout SECONDS`. If a rank
 // makes no progress for this time, ddprun names the rank, ends the group and
-// restarts it as after any failure. A rank is judged from its first report on,
-// at the latest from `init_process_group()`. Includes no LibTorch.
+// restarts it as after any failure. The time of a rank counts from its first
+// report on, at the latest from `init_process_group()`. Includes no LibTorch.
 namespace ddp {
 
 /// Reports progress of this rank. Call it in long loops that call no function

@@ -165,6 +165,8 @@ TEST_CASE("A folder goes back to a step", "[checkpoint_folder]") {
   save_steps(folder, training, {1, 2, 4});
   CHECK_FALSE(folder.load(training.checkpoint, 0));
   CHECK(training.step() == 4);
+  CHECK_THROWS_WITH(save_steps(folder, training, {3}),
+                    Contains("there is step-000000004.pt"));
   REQUIRE(folder.load(training.checkpoint, 3));
   CHECK(training.step() == 2);
   save_steps(folder, training, {3});
