@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "ddp/base/text/json_string.h"
 #include "launcher/job/report_files.h"
 #include "launcher/workers/error_file.h"
 #include "test/support/catch.h"
@@ -16,7 +15,6 @@
 
 using Catch::Contains;
 using ddp::detail::ErrorRecord;
-using ddp::detail::json_string;
 using ddp::detail::to_json;
 using ddp::detail::write_error_file;
 using ddp::test::read_file;
@@ -66,48 +64,6 @@ TEST_CASE("error files are read from files alone, without waiting") {
   CHECK(read_error_file(file).empty());
 }
 
-TEST_CASE("a text becomes a string of JSON that every reader takes") {
-  const auto read = [](const std::string& text) {
-    return json::parse(json_string(text)).get<std::string>();
-  };
-  for (const std::string& text : {std::string(),
-                                  std::string("a\"b\\c/\n\t\x01\x7f"),
-                                  std::string("\0x", 2),
-                                  std::string("\u00e4\u20ac\U0001f600")}) {
-    CHECK(read(text) == text);
-  }
-  const std::string bad = "\ufffd";
-  CHECK(read("a\xff"
-             "b") == "a" + bad + "b");
-  CHECK(read("\xe2\x82") == bad + bad);            // cut short
-  CHECK(read("\xc0\xaf") == bad + bad);            // overlong encoding
-  CHECK(read("\xed\xa0\x80") == bad + bad + bad);  // half of a surrogate pair
-  CHECK(read("\xf4\x90\x80\x80").size() == 4 * bad.size());
-  std::string all;
-  for (int byte = 0; byte < 256; ++byte) {
-    all += static_cast<char>(byte);
-  }
-  CHECK(read(all).substr(0, 128) == all.substr(0, 128));
-}
-
-TEST_CASE("a long text is cut to a whole number of characters") {
-  CHECK(json_string("abcdef", 6) == "\"abcdef\"");
-  CHECK(json_string("abcdef", 5) == "\"ab...\"");
-  std::string text;
-  for (int letter = 0; letter < 30; ++letter) {
-    text += letter % 3 == 0 ? "\u00e4" : letter % 3 == 1 ? "\n" : "\x01";
-  }
-  for (size_t most = 3; most < 100; ++most) {
-    const std::string cut = json_string(text, most);
-    CAPTURE(most, cut);
-    CHECK(cut.size() <= most + 2);
-    const auto back = json::parse(cut).get<std::string>();
-    REQUIRE(back.size() >= 3);
-    CHECK(back.substr(back.size() - 3) == "...");
-    CHECK(text.rfind(back.substr(0, back.size() - 3), 0) == 0);
-  }
-}
-
 TEST_CASE("a record is torchrun's JSON, and never beyond 64 KiB") {
   ErrorRecord record{"ValueError: \"no\"", "line 1\nline 2", 1'700'000'000, {}};
   CHECK(json::parse(to_json(record)) ==
@@ -116,6 +72,9 @@ TEST_CASE("a record is torchrun's JSON, and never beyond 64 KiB") {
                        "timestamp":"1700000000"}}})"));
   record.exit_code = -11;
   CHECK(json::parse(to_json(record))["message"]["errorCode"] == -11);
+  record.message = "a\xff\xe2\x82 \u20ac\x01";
+  CHECK(json::parse(to_json(record))["message"]["message"] ==
+        "a\ufffd\ufffd \u20ac\x01");
   for (const char c : {'x', '\x01', '\xff', '"'}) {
     record.message = record.callstack = std::string(1 << 20, c);
     const std::string text = to_json(record);

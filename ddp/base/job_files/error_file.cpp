@@ -5,30 +5,37 @@
 #include <cerrno>
 #include <exception>
 #include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "ddp/base/atomic_file.h"
-#include "ddp/base/text/json_string.h"
 
 namespace ddp::detail {
-namespace {
-
-// Together with the JSON around them less than kMostErrorFileBytes.
-constexpr size_t kMostMessageBytes = 16 * 1024;
-constexpr size_t kMostCallstackBytes = 40 * 1024;
-
-}  // namespace
 
 std::string to_json(const ErrorRecord& record) {
-  std::string json = R"({"message":{"message":)" +
-                     json_string(record.message, kMostMessageBytes) +
-                     R"(,"extraInfo":{"py_callstack":)" +
-                     json_string(record.callstack, kMostCallstackBytes) +
-                     R"(,"timestamp":")" + std::to_string(record.time) +
-                     R"("})";
-  if (record.exit_code) {
-    json += R"(,"errorCode":)" + std::to_string(*record.exit_code);
+  using Json = nlohmann::ordered_json;
+  const auto written = [&](size_t most) {
+    const auto cut = [&](const std::string& text) {
+      return text.size() <= most ? text : text.substr(0, most) + "...";
+    };
+    Json message{{"message", cut(record.message)},
+                 {"extraInfo",
+                  {{"py_callstack", cut(record.callstack)},
+                   {"timestamp", std::to_string(record.time)}}}};
+    if (record.exit_code) {
+      message["errorCode"] = *record.exit_code;
+    }
+    // JSON readers reject bytes that are not UTF-8.
+    return Json{{"message", std::move(message)}}.dump(
+        -1, ' ', false, Json::error_handler_t::replace);
+  };
+  size_t most = kMostErrorFileBytes;
+  std::string json = written(most);
+  while (json.size() > kMostErrorFileBytes) {
+    json = written(most /= 2);
   }
-  return json + "}}";
+  return json;
 }
 
 int write_error_file(const std::string& path, std::string_view json) noexcept {
