@@ -335,6 +335,24 @@ class GraphReader {
     };
   }
 
+  /// LibTorch's operators look up these numbers without a check.
+  static void check_enumeration(const c10::Argument& parameter,
+                                const JsonValue& argument) {
+    static const std::map<c10::TypeKind, std::string> kinds{
+        {c10::TypeKind::ScalarTypeType, "as_scalar_type"},
+        {c10::TypeKind::LayoutType, "as_layout"},
+        {c10::TypeKind::MemoryFormatType, "as_memory_format"}};
+    const auto type = parameter.real_type();
+    const auto expected = kinds.find(is_kind(type, c10::TypeKind::OptionalType)
+                                         ? type->containedType(0)->kind()
+                                         : type->kind());
+    const auto kind = argument.only_member().first;
+    if (expected != kinds.end() && kind != expected->second &&
+        kind != "as_none") {
+      argument.refuse(expected->second);
+    }
+  }
+
   /// Orders the arguments as the operator's schema does: the file names them.
   void read_call(const JsonValue& json,
                  const ExportedGraph& graph,
@@ -368,6 +386,7 @@ class GraphReader {
       ExportedArgument argument;
       const auto found = given.find(parameter.name());
       if (found != given.end()) {
+        check_enumeration(parameter, found->second);
         argument = read_argument(found->second, graph, parameter.type());
         given.erase(found);
       } else if (parameter.default_value()) {

@@ -7,6 +7,7 @@ supported, are errors of one line.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,20 @@ class DamageTest(unittest.TestCase):
         export(self.path(), Clamp(), kwargs={"most": float("inf"),
                                              "least": -float("inf")})
         self.assertEqual(self.error_of(self.path()), "")
+
+    def test_a_number_as_a_dtype(self):
+        class Halved(nn.Module):
+            def forward(self, x):
+                return x.to(torch.float16).sum(dtype=torch.float32)
+        export(self.path(), Halved())
+        records = records_of(self.path())
+        program = records[MODEL].decode()
+        for kind in ("as_int", "as_bool"):
+            records[MODEL] = re.sub(r'"as_scalar_type": *\d+',
+                                    f'"{kind}": ' + ("482" if kind == "as_int" else "true"),
+                                    program).encode()
+            write(self.path(), records)
+            self.assertIn("to be as_scalar_type", self.error_of(self.path()))
 
     def test_nested_too_deep(self):
         export(self.path(), net())
