@@ -63,8 +63,7 @@ class Joinable {
   /// Name for errors, such as "DistributedDataParallel".
   virtual std::string join_name() const = 0;
 
-  /// The ranks. Null: the group of the first joinable of the Join that has a
-  /// group; a world of one if there is none.
+  /// The ranks, the same for all joinables of a Join. Null: this rank alone.
   virtual c10::intrusive_ptr<c10d::Backend> join_group() const = 0;
 
   /// Device for tensors of the group's collectives.

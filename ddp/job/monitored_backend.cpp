@@ -457,14 +457,6 @@ MonitoredBackend::Work MonitoredBackend::allreduce(
       [&](auto& backend) { return backend.allreduce(tensors, options); });
 }
 
-MonitoredBackend::Work MonitoredBackend::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return start({"allreduce_coalesced", at::device_of(tensors), tensors},
-               [&](auto& backend) {
-                 return backend.allreduce_coalesced(tensors, options);
-               });
-}
-
 MonitoredBackend::Work MonitoredBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
   return start({"reduce", at::device_of(tensors), tensors},

@@ -57,9 +57,8 @@ struct GroupActivity {
 /// a bound device (`setBoundDeviceId`), tensors on a device that was not
 /// connected are refused, because NCCL would wait for ranks without limit.
 ///
-/// `allreduce_sparse`, `allgather_coalesced`,
-/// `allgather_into_tensor_coalesced`, `reduce_scatter_tensor_coalesced` and
-/// `monitoredBarrier` are not forwarded and throw c10::Error.
+/// `allreduce_sparse`, `monitoredBarrier` and the calls for several tensors
+/// (`allreduce_coalesced` and others) are not forwarded and throw c10::Error.
 ///
 /// A model may keep the group longer than the job exists: `close` releases the
 /// inner backend with its connections and its store.
@@ -188,9 +187,6 @@ class MonitoredBackend : public c10d::Backend {
                  const c10d::BroadcastOptions& options) override;
   Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override;
-  Work allreduce_coalesced(
-      Tensors& tensors,
-      const c10d::AllreduceCoalescedOptions& options) override;
   Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Work allgather(TensorLists& outputs,
                  Tensors& inputs,
