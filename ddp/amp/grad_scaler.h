@@ -86,9 +86,8 @@ class GradScaler : public Stateful {
 
   /// Returns the output (a loss) times the scale; a list may contain outputs on
   /// different devices.
-  /// @throws c10::Error for an undefined output, or while a `Join` runs in
-  /// which
-  ///   ranks continue without inputs.
+  /// @throws c10::Error for an undefined output, or in a `Join` in which ranks
+  ///   continue without inputs.
   at::Tensor scale(const at::Tensor& output);
   /// As above, for a list of outputs.
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
@@ -152,10 +151,9 @@ class GradScaler : public Stateful {
   bool is_enabled() const { return enabled_; }
 
   /// Returns the entries of Python's `scaler.state_dict()`, after an
-  /// `update()`: "scale", "growth_factor", "backoff_factor", "growth_interval"
-  /// and
+  /// `update()`: "scale", "growth_factor", "backoff_factor", "growth_interval",
   /// "_growth_tracker"; an empty dict if the scaler is disabled. Waits for the
-  /// device. `ddp::Checkpoint::scaler` saves and loads them.
+  /// device. `ddp::Checkpoint` saves and loads them.
   c10::IValue state_dict() const override;
   /// Throws if `load_state_dict` would throw, and changes nothing.
   void check_state_dict(const c10::IValue& state) const override;

@@ -108,10 +108,9 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// `torch.export.load`, AOTInductor and ExecuTorch. Replaces `path` as a
   /// whole: a process that ends meanwhile leaves the old file. An
   /// `eval_program` is not written.
-  /// @throws std::runtime_error if the file cannot be written
-  /// (std::system_error
-  ///   if a system call fails); c10::Error if the file that the constructor has
-  ///   read is damaged.
+  /// @throws std::runtime_error if the file cannot be written, of the type
+  ///   std::system_error if a system call fails; c10::Error if the file that
+  ///   the constructor has read is damaged.
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 

@@ -117,10 +117,10 @@ struct JoinOptions {
 /// inputs. Then all ranks copy the parameters and buffers of the rank that had
 /// inputs until the end. When `finish` takes part in a pass of the others, it
 /// replaces each `.grad` of its rank by the average, also one that a pass under
-/// a `NoSyncGuard` has left. To accumulate over several batches,
-/// make all passes but the last under a `NoSyncGuard`: an average that `.grad`
-/// already holds is otherwise multiplied by the share of the ranks that still
-/// have inputs.
+/// a `NoSyncGuard` has left. To accumulate over several batches, make all
+/// passes but the last under a `NoSyncGuard`: an average that `.grad` already
+/// holds is otherwise multiplied by the share of the ranks that still have
+/// inputs.
 ///
 /// The constructor and `finish` are collective. In between, each reduced
 /// backward pass, and each step of another joinable, begins with an all-gather

@@ -333,8 +333,8 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 /// that has called MPI_Init makes the group, calls forward and backward of its
 /// models and every collective; a collective on another thread throws. With
 /// MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE any thread may do so, one at a
-/// time. The group makes no thread on the CPU. Release it, with all
-/// models that use it, before MPI_Finalize.
+/// time. The group makes no thread on the CPU. Release it, with all models that
+/// use it, before MPI_Finalize.
 ///
 /// Example:
 /// @code

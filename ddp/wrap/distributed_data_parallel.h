@@ -50,11 +50,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// @throws c10::Error, with gradient recording and several ranks or an
   ///   exchange, if the module has a parameter that it did not have when it was
   ///   wrapped, if a parameter requires a gradient that was frozen when it was
-  ///   wrapped, if a parameter's
-  ///   shape, dtype or device has changed, if a backward pass has failed, or an
-  ///   exception has left one before its end; see `Reducer`. Inside a `Join`
-  ///   with throw_on_early_termination the forward also throws if a rank has no
-  ///   inputs left.
+  ///   wrapped, if a parameter's shape, dtype or device has changed, if a
+  ///   backward pass has failed, or an exception has left one before its end;
+  ///   see `Reducer`. Inside a `Join` with throw_on_early_termination the
+  ///   forward also throws if a rank has no inputs left.
   template <typename... Args>
   auto forward(Args&&... args) {
     before_forward();

@@ -17,9 +17,8 @@ using PeerFailure = std::function<std::string()>;
 ///
 /// @returns false if `connect` has not returned within `timeout`; the thread is
 ///   abandoned.
-/// @throws c10::Error with `problem` and the reason of `peer_failure`;
-/// otherwise
-///   the exception of `connect`, unless a reason arrives soon after it.
+/// @throws c10::Error with `problem` and the reason of `peer_failure`; else the
+///   exception of `connect`, unless a reason arrives soon after it.
 bool connect_on_thread(std::function<void()> connect,
                        const PeerFailure& peer_failure,
                        std::chrono::milliseconds timeout,
