@@ -24,11 +24,21 @@ thread_local std::vector<Join*> running_joins;
 
 using Joinables = std::vector<std::reference_wrapper<Joinable>>;
 
+/// Returns the first joinable that has a group, or null.
+const Joinable* first_with_group(const Joinables& joinables) {
+  const auto found = std::find_if(
+      joinables.begin(), joinables.end(), [](const Joinable& joinable) {
+        return joinable.join_group() != nullptr;
+      });
+  return found == joinables.end() ? nullptr : &found->get();
+}
+
 /// Returns the reason why this rank cannot join, or "".
 std::string refusal_of(const Joinables& joinables, const JoinOptions& options) {
-  const Joinable& first = joinables.front();
+  const Joinable& first = *first_with_group(joinables);
   for (const Joinable& joinable : joinables) {
-    if (joinable.join_group() != first.join_group()) {
+    const auto group = joinable.join_group();
+    if (group && group != first.join_group()) {
       return joinable.join_name() + " with another group than " +
              first.join_name();
     }
@@ -62,7 +72,9 @@ Join::Join(Joinables joinables, const JoinOptions& options)
   TORCH_CHECK(!joinables_.empty(),
               "Expected Join to get at least one model or optimizer, but got "
               "none");
-  group_ = joinables_.front().get().join_group();
+  if (const auto* first = first_with_group(joinables_)) {
+    group_ = first->join_group();
+  }
   if (!options.enable() || !group_ || group_->getSize() == 1) {
     group_.reset();
     return;
@@ -86,7 +98,7 @@ bool Join::is_running() {
 }
 
 c10::Device Join::device() const {
-  return joinables_.front().get().join_device();
+  return first_with_group(joinables_)->join_device();
 }
 
 void Join::verify() const {

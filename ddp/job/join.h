@@ -63,7 +63,8 @@ class Joinable {
   /// Name for errors, such as "DistributedDataParallel".
   virtual std::string join_name() const = 0;
 
-  /// The ranks, the same for all joinables of a Join. Null: this rank alone.
+  /// The ranks. Null: the group of the first joinable of the Join that has a
+  /// group; a world of one if there is none.
   virtual c10::intrusive_ptr<c10d::Backend> join_group() const = 0;
 
   /// Device for tensors of the group's collectives.

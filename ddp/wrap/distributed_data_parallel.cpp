@@ -360,6 +360,9 @@ void DistributedDataParallelBase::take_part(const JoinTurn& turn) {
 /// Broadcasts frozen parameters, too, because rank `source` may have changed
 /// them.
 void DistributedDataParallelBase::end_join(int source) {
+  if (!group_) {
+    return;  // alone, in a Join beside others
+  }
   for (const auto& tensors :
        {inner_->named_parameters(), inner_->named_buffers()}) {
     detail::broadcast_from(

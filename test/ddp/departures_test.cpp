@@ -695,6 +695,7 @@ TEST_CASE("rank 0 dies while others make a group without it", "[departures]") {
   const bool is_away = GENERATE(true, false);
   const auto ends = run_rank_processes(3, [&](int rank) {
     init_process_group(long_timeouts());
+    barrier();
     if (rank == 0) {
       store()->wait({"about to make it"}, kPatience);
       ::raise(SIGKILL);
