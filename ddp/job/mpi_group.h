@@ -291,6 +291,13 @@ inline c10::intrusive_ptr<MpiBackend> make_mpi_backend(MPI_Comm comm) {
   return c10::make_intrusive<MpiBackend>(own, rank, size);
 }
 
+inline ByteExchange exchange_over(c10::intrusive_ptr<MpiBackend> group) {
+  return [group = std::move(group)](const std::string& mine) {
+    return all_gather_text(
+        *group, c10::kCPU, mine, "what the ranks exchange to connect");
+  };
+}
+
 }  // namespace detail
 
 /// Returns the function with which the ranks of `comm` exchange bytes, for
@@ -299,10 +306,7 @@ inline c10::intrusive_ptr<MpiBackend> make_mpi_backend(MPI_Comm comm) {
 ///
 /// Thread contract and errors: as `mpi_group`.
 inline ByteExchange mpi_exchange(MPI_Comm comm) {
-  return [group = detail::make_mpi_backend(comm)](const std::string& mine) {
-    return detail::all_gather_text(
-        *group, c10::kCPU, mine, "what the ranks exchange to connect");
-  };
+  return detail::exchange_over(detail::make_mpi_backend(comm));
 }
 
 /// Makes a group of the ranks of an MPI communicator, for the option
@@ -367,8 +371,8 @@ inline c10::intrusive_ptr<c10d::Backend> mpi_group(
   spec.device = device;
   spec.name = "mpi";
   spec.guest = true;
-  spec.store =
-      detail::open_store_by(mpi_exchange(comm), env, spec.connect_timeout);
+  spec.store = detail::open_store_by(
+      detail::exchange_over(std::move(group)), env, spec.connect_timeout);
   return detail::make_nccl_backend(spec);
 }
 

@@ -251,8 +251,7 @@ std::vector<std::reference_wrapper<Joinable>> Player::joinables() {
 
 void Player::join(const Act& act) {
   weigh(1);
-  const auto all_parts = joinables();
-  Join all(all_parts,
+  Join all(joinables(),
            JoinOptions().divide_by_initial_world_size(!act.by_live()));
   int turn = 0;
   const auto end_turn = [&] {
@@ -269,7 +268,7 @@ void Player::join(const Act& act) {
   }
   weigh(0);
   // The Join itself steps a sharded optimizer.
-  all.finish(act.steps_joined() && all_parts.size() == 1
+  all.finish(act.steps_joined() && !program_.is_sharded()
                  ? end_turn
                  : std::function<void()>());
 }
