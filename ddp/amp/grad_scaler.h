@@ -47,8 +47,9 @@ struct GradScalerOptions {
 
 /// Prevents gradients of half precision from becoming zero: multiplies the loss
 /// by a large scale, and divides the gradients by it before the optimizer's
-/// step. A step whose gradients contain inf or NaN is skipped, and the scale is
-/// reduced; after a number of steps without inf or NaN it grows. Corresponds to
+/// step. If the gradients contain inf or NaN, the scaler skips the step and
+/// reduces the scale. The scale grows after a number of steps without inf or
+/// NaN. Corresponds to
 /// Python's torch.amp.GradScaler.
 ///
 /// Use it for `AutocastGuard` with torch::kHalf. bfloat16 has the range of
@@ -115,9 +116,9 @@ class GradScaler : public Stateful {
   ///   `unscale_`, if that was not called before.
   bool step(torch::optim::Optimizer& optimizer);
 
-  /// Ends the iteration, after the steps of all optimizers: reduces the scale
-  /// if any step was skipped, otherwise increases it after `growth_interval`
-  /// such calls without a skipped step.
+  /// Ends the iteration. Call it after the steps of all optimizers. Reduces the
+  /// scale if a step was skipped. Increases the scale after `growth_interval`
+  /// calls without a skipped step.
   /// @throws c10::Error if no gradients were checked (by `step` or `unscale_`)
   ///   since the last update.
   void update();

@@ -137,12 +137,16 @@ struct JoinOptions {
 /// to keep the optimizer equal on all ranks. With several joinables it runs
 /// after the turn of each of them and does not learn of which.
 ///
-/// A Join does not shadow the program's own collectives in the loop. What it
-/// cannot shadow is an error unless throw_on_early_termination is set: a
-/// `SyncBatchNorm` in training mode, a `buffer_hook`, an enabled `GradScaler`
-/// (ranks without inputs would not change its scale), a `ModelAverager` and a
-/// `ZeroRedundancyOptimizer` outside of the Join. With several models, each
-/// model needs its own backward().
+/// A Join does not shadow the program's own collectives in the loop. Unless
+/// throw_on_early_termination is set, the following are errors in the loop:
+/// - a `SyncBatchNorm` in training mode,
+/// - a `buffer_hook`,
+/// - an enabled `GradScaler`, whose scale ranks without inputs would not
+/// change,
+/// - a `ModelAverager` with other ranks,
+/// - a `ZeroRedundancyOptimizer` that is not part of the Join.
+///
+/// With several models, each model needs its own backward().
 ///
 /// @throws c10::Error on every rank if the ranks pass joinables of different
 ///   names or different options, if a joinable is in another Join, has another
@@ -189,20 +193,17 @@ class Join {
 
   /// Returns the options of this Join.
   const JoinOptions& options() const { return options_; }
-  /// The ranks of this Join; null if there are no other ranks, with
-  /// enable(false), or after `finish`.
-  const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
   /// Returns true if this thread is inside a Join (between its constructor and
   /// its end) that lets ranks continue without inputs.
   static bool is_running();
 
-  /// For joinables: announces that this rank has inputs and that `who`
-  /// communicates next. Collective.
+  /// Tells the other ranks that this rank has inputs and that `who`
+  /// communicates next. A joinable calls it. Collective.
   /// @throws c10::Error in the function of `finish`, and before another
   ///   joinable has called `done`.
   JoinTurn announce(const Joinable& who);
 
-  /// For joinables: the announced step has ended.
+  /// Ends the announced step. A joinable calls it.
   void done(const Joinable& who);
 
  private:

@@ -130,15 +130,15 @@ class MonitoredBackend : public c10d::Backend {
   bool has_failed() const;
   /// The error that `abort_because` got, or "".
   std::string abort_reason() const;
-  /// Returns one line for an error: the call `what` failed because the group
-  /// was aborted, with the reason.
+  /// Returns the text of an error in one line: the call `what` failed because
+  /// the group was aborted. The text has the reason.
   std::string failure(const std::string& what) const;
   /// @throws c10::Error with the line of `failure` if the group was aborted, by
   ///   this program or by LibTorch.
   void check_not_aborted(const std::string& what) const;
 
-  /// Returns one line for an error: the call `what` failed because a member has
-  /// left.
+  /// Returns the text of an error in one line: the call `what` failed because a
+  /// member has left.
   std::string error_of(const std::string& what,
                        const Departure& departure) const;
   /// Throws the line of `error_of` and records that the program has seen the

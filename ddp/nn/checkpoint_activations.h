@@ -99,8 +99,8 @@ const torch::nn::Module* module_of(const Function& function) {
 /// `nondeterministic_seeded`. If `function` is a module holder, the module's
 /// buffers have the same values after the second forward as before it; a batch
 /// norm inside another function counts the batch twice. The second forward
-/// reads the buffers as the first one has left them, so a part whose output
-/// depends on buffers that it changes gets wrong gradients.
+/// reads the buffers as the first one has left them. If the output of a part
+/// depends on buffers that the part changes, the gradients are therefore wrong.
 ///
 /// A part that draws from the CPU's generator must be the only user of this
 /// generator while it runs, in both forwards. If another thread draws
