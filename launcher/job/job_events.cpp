@@ -1,27 +1,9 @@
 #include "launcher/job/job_events.h"
 
 #include <csignal>
-#include <string>
 #include <utility>
 
 namespace launcher {
-namespace {
-
-std::string name_of(Timer timer) {
-  switch (timer) {
-    case Timer::grace:
-      return "grace";
-    case Timer::kill:
-      return "kill";
-    case Timer::preempt:
-      return "preempt";
-    case Timer::drain:
-      break;
-  }
-  return "drain";
-}
-
-}  // namespace
 
 JobEvents::~JobEvents() {
   loop_.unwatch(signal_watch_);
@@ -66,11 +48,11 @@ Event JobEvents::next() {
 
 void JobEvents::arm(Timer timer, std::chrono::milliseconds delay) {
   loop_.arm_timer(
-      name_of(timer), delay, [this, timer] { post(TimerFired{timer}); });
+      text_of(timer), delay, [this, timer] { post(TimerFired{timer}); });
 }
 
 void JobEvents::disarm(Timer timer) {
-  loop_.disarm_timer(name_of(timer));
+  loop_.disarm_timer(text_of(timer));
 }
 
 }  // namespace launcher

@@ -109,11 +109,11 @@ class FakeJob : public EventSource,
     return std::chrono::steady_clock::time_point(elapsed);
   }
   void arm(Timer timer, std::chrono::milliseconds delay) override {
-    timers_.arm(name_of(timer), time() + delay, [this, timer] {
+    timers_.arm(text_of(timer), time() + delay, [this, timer] {
       post(TimerFired{timer});
     });
   }
-  void disarm(Timer timer) override { timers_.disarm(name_of(timer)); }
+  void disarm(Timer timer) override { timers_.disarm(text_of(timer)); }
 
   // Implements Rendezvous.
   void join(const HostOffer& offer) override {
@@ -236,9 +236,6 @@ class FakeJob : public EventSource,
       --strays_;  // one at a time
       post_what_is_left();
     }
-  }
-  static std::string name_of(Timer timer) {
-    return std::to_string(static_cast<int>(timer));
   }
   static WorkerExit exit_of(int local_rank, ExitStatus status) {
     WorkerExit exit;

@@ -14,13 +14,6 @@ inline constexpr ExitStatus kSuccess{};
 inline constexpr ExitStatus kFailure{.code = 3};
 inline constexpr ExitStatus kCrash{.signal = SIGSEGV};
 
-inline std::string name_of(Timer timer) {
-  return timer == Timer::grace   ? "grace"
-         : timer == Timer::kill  ? "kill"
-         : timer == Timer::drain ? "drain"
-                                 : "preempt";
-}
-
 inline std::string text_of(const Cause& cause) {
   constexpr const char* kNames[] = {"success",
                                     "failure",
@@ -68,11 +61,11 @@ inline std::string text_of(const Action& action) {
           },
           [](const KillStrays&) -> std::string { return "KillStrays"; },
           [](const ArmTimer& arm) {
-            return "Arm " + name_of(arm.timer) + " " +
+            return "Arm " + text_of(arm.timer) + " " +
                    std::to_string(arm.delay.count());
           },
           [](const DisarmTimer& disarm) {
-            return "Disarm " + name_of(disarm.timer);
+            return "Disarm " + text_of(disarm.timer);
           },
           [](const WriteReport& write) {
             return "Report " + text_of(write.cause);
@@ -80,18 +73,6 @@ inline std::string text_of(const Action& action) {
           [](const DrainOutput&) -> std::string { return "Drain"; },
       },
       action);
-}
-
-inline std::string text_of(Policy::Phase phase) {
-  constexpr const char* kNames[] = {"joining",
-                                    "running",
-                                    "stopping",
-                                    "killing",
-                                    "waiting",
-                                    "draining",
-                                    "done",
-                                    "preempted"};
-  return kNames[static_cast<int>(phase)];
 }
 
 /// Returns "action, action -> phase" without messages, or "-" if the event

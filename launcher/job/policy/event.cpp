@@ -21,6 +21,20 @@ bool is_final(const Cause& cause, const std::vector<int>& codes) {
          std::find(codes.begin(), codes.end(), failure->code) != codes.end();
 }
 
+std::string text_of(Timer timer) {
+  switch (timer) {
+    case Timer::grace:
+      return "grace";
+    case Timer::kill:
+      return "kill";
+    case Timer::preempt:
+      return "preempt";
+    case Timer::drain:
+      break;
+  }
+  return "drain";
+}
+
 bool is_hung(const Cause& cause, int local_rank) {
   const auto* hangs = std::get_if<WorkersHang>(&cause);
   return hangs != nullptr &&

@@ -492,4 +492,26 @@ Actions Policy::tell_failure(int rank, const Cause& cause) {
   return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
 }
 
+std::string text_of(Policy::Phase phase) {
+  switch (phase) {
+    case Policy::Phase::joining:
+      return "joining";
+    case Policy::Phase::running:
+      return "running";
+    case Policy::Phase::stopping:
+      return "stopping";
+    case Policy::Phase::killing:
+      return "killing";
+    case Policy::Phase::waiting:
+      return "waiting";
+    case Policy::Phase::draining:
+      return "draining";
+    case Policy::Phase::preempted:
+      return "preempted";
+    case Policy::Phase::done:
+      break;
+  }
+  return "done";
+}
+
 }  // namespace launcher

@@ -211,4 +211,7 @@ class Policy {
   StopSignals stop_signals_;
 };
 
+/// Returns the name of a phase, as in its enumeration.
+std::string text_of(Policy::Phase phase);
+
 }  // namespace launcher

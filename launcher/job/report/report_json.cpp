@@ -125,29 +125,6 @@ ReportJson worker_json(const WorkerExit& exit,
   return worker;
 }
 
-std::string phase_name(Policy::Phase phase) {
-  using Phase = Policy::Phase;
-  switch (phase) {
-    case Phase::joining:
-      return "joining";
-    case Phase::running:
-      return "running";
-    case Phase::stopping:
-      return "stopping";
-    case Phase::killing:
-      return "killing";
-    case Phase::waiting:
-      return "waiting";
-    case Phase::draining:
-      return "draining";
-    case Phase::preempted:
-      return "preempted";
-    case Phase::done:
-      break;
-  }
-  return "done";
-}
-
 ReportJson state_json(const WorkerState& worker) {
   const bool was_killed = worker.end && worker.end->signal != 0;
   return {
@@ -237,7 +214,7 @@ std::string job_json(const JobFacts& facts,
               {"max_restarts", facts.max_restarts},
               {"state", exit_code ? "ended" : "running"},
               {"exit_code", exit_code ? ReportJson(*exit_code) : ReportJson()},
-              {"phase", phase_name(state.phase)},
+              {"phase", text_of(state.phase)},
               {"now", now_json(state)},
               {"attempts", std::move(list)}},
              2) +

@@ -35,15 +35,14 @@ struct JobState {
 /// - `exit_code`: exit code of ddprun if this attempt is the last one
 /// - `cause`: null on success, else `kind` (worker_failed, start_failed,
 ///   signal, host_joined, host_left, host_vanished, host_failed,
-///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly, hang) and
-///   its fields: `rank`, `is_final` (an exit code of --final-codes), `signal`,
-///   `host`, `text`, `limit_seconds`. If a worker's failure ends a job of
-///   several hosts, `first` holds `rank` and `host` of the failure that was
-///   reported to the coordinator first. A hang has `timeout_seconds`, `hung`
-///   (for each hung worker `rank`, `local_rank`, `pid`, `quiet_seconds`,
-///   `limit_seconds`, `last_report` (null: none), `is_stopped`, `stack` (null:
-///   unknown)), and `others` (`rank` and `last_report` of the other running
-///   workers)
+///   rendezvous_lost, other_host_failed, hang) and its fields: `rank`,
+///   `is_final` (an exit code of --final-codes), `signal`, `host`, `text`. If a
+///   worker's failure ends a job of several hosts, `first` holds `rank` and
+///   `host` of the failure that was reported to the coordinator first. A hang
+///   has `timeout_seconds`, `hung` (for each hung worker `rank`, `local_rank`,
+///   `pid`, `quiet_seconds`, `limit_seconds`, `last_report` (null: none),
+///   `is_stopped`, `stack` (null: unknown)), and `others` (`rank` and
+///   `last_report` of the other running workers)
 /// - `out_of_memory_kills`: number of processes that the kernel killed during
 ///   the attempt because memory was full, in `out_of_memory_cgroup`
 /// - `workers`: for each worker `rank`, `local_rank`, `pid`, `after_seconds`
@@ -58,8 +57,7 @@ std::string attempt_json(const AttemptResult& result, int exit_code);
 ///
 /// - `version` 1; the facts `run_id`, `host`, `program`, `max_restarts`
 /// - `state`: running or ended; `exit_code`: null while the job runs
-/// - `phase`: joining, running, stopping, killing, waiting, draining, preempted
-///   or done
+/// - `phase`: the name of a `Policy::Phase`
 /// - `now`: null before the first attempt, else `restarts`, `generation`,
 ///   `host_rank`, `host_count`, `first_rank`, `world_size`, `store` (of rank 0,
 ///   "host:port"), `logs`, and `workers`: for each `rank`, `local_rank`, `pid`,
