@@ -83,8 +83,7 @@ void HostOptions::bind(CommandLine& line) {
              into(said_.run_id, as_text));
   bind_coordinated(line);
   line.toggle("no-cluster",
-              "Reads no variables of Slurm, MPI or Kubernetes for "
-              "--nnodes, --node-rank and --master-addr",
+              "Reads no variables of Slurm, MPI or Kubernetes",
               [this] { no_cluster_ = true; });
 }
 
