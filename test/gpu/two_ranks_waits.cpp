@@ -62,7 +62,7 @@ Options with(std::shared_ptr<Exchange> exchange) {
   return Options().exchange(std::move(exchange));
 }
 
-/// All exchanges except CheckFinite: its host has to wait.
+/// Not CheckFinite: its host has to wait.
 const std::vector<Way>& ways() {
   static const std::vector<Way> all{
       {"no option", [] { return Options(); }},

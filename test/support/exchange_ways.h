@@ -20,8 +20,8 @@
 
 namespace ddp::test {
 
-/// An exchange, for the tests that try all of them: on several devices, on the
-/// streams of GPUs, and in random programs.
+/// An exchange, for the tests on several devices and on the streams of GPUs,
+/// and for random programs.
 struct ExchangeWay {
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
@@ -34,8 +34,8 @@ struct ExchangeWay {
     weighted,       ///< the weighted mean of a `WeightedMean`
     own             ///< the rank's own gradient
   };
-  /// The fate of inf in a gradient. A `GradScaler` needs `kept`.
-  enum class Infinity { kept, lost, an_error };
+  /// The fate of inf in a gradient. `spread`: other elements become NaN, too.
+  enum class Infinity { kept, spread, an_error };
 
   const char* name;
   std::function<std::shared_ptr<Exchange>(const Group&)> make;
@@ -78,7 +78,7 @@ inline std::shared_ptr<CodedExchange> coded_exchange(
                                          std::make_shared<QuantizedCode>(4));
 }
 
-/// All exchanges. Over GPUs the host waits in some of them.
+/// Over GPUs the host waits in some of them.
 inline const std::vector<ExchangeWay>& exchange_ways() {
   using Group = ExchangeWay::Group;
   using Result = ExchangeWay::Result;
@@ -103,7 +103,7 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
       // of a block.
       {.name = "CodedExchange, quantized",
        .make = [](const Group& group) { return coded_exchange(group, false); },
-       .infinity = Infinity::lost,
+       .infinity = Infinity::spread,
        .takes_sparse = false,
        .coding_error = 2.0 / 254,
        .roundings = 1},
