@@ -11,18 +11,6 @@
 #include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
-namespace {
-
-Policy::Options policy_options(const Job& job) {
-  return {.worker_count = job.worker_count,
-          .max_restarts = job.options.max_restarts,
-          .final_codes = job.options.final_codes,
-          .grace_period = job.options.grace_period,
-          .stop_signals = job.options.signals,
-          .on_preempt = job.options.on_preempt};
-}
-
-}  // namespace
 
 Supervisor::Supervisor(const Job& job,
                        std::string job_directory,
@@ -30,7 +18,7 @@ Supervisor::Supervisor(const Job& job,
     : job_(job),
       job_directory_(std::move(job_directory)),
       seams_(seams),
-      policy_(policy_options(job)) {}
+      policy_(job.worker_count, job.options) {}
 
 int Supervisor::run() {
   while (policy_.phase() != Policy::Phase::done) {

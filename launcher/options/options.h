@@ -24,34 +24,34 @@ enum class ProgramKind {
 /// ddprun's command line, parsed and checked value by value. Values that depend
 /// on the machine are resolved later; see Job.
 struct LaunchOptions {
-  std::optional<WorkerCount> worker_count;  ///< else as many as --gpus, or 1
-  RendezvousConfig rendezvous;
-  std::optional<std::vector<std::string>> gpus;
-  std::optional<Binding> numa_binding;
+  std::optional<WorkerCount> worker_count{};  ///< else as many as --gpus, or 1
+  RendezvousConfig rendezvous{};
+  std::optional<std::vector<std::string>> gpus{};
+  std::optional<Binding> numa_binding{};
   int max_restarts = 0;
-  std::vector<int> final_codes;  ///< exit codes without a restart
-  std::optional<std::chrono::milliseconds> hang_timeout;
-  std::optional<Preemption> on_preempt;
-  std::optional<int> preempt_code;
+  std::vector<int> final_codes{};  ///< exit codes without a restart
+  std::optional<std::chrono::milliseconds> hang_timeout{};
+  std::optional<Preemption> on_preempt{};
+  std::optional<int> preempt_code{};
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
-  std::string run_id;        ///< empty: a generated id
-  std::string cluster_note;  ///< values that a scheduler gave
-  std::string log_dir;
-  std::string report_json;  ///< path of a file; empty: none
+  std::string run_id{};        ///< empty: a generated id
+  std::string cluster_note{};  ///< values that a scheduler gave
+  std::string log_dir{};
+  std::string report_json{};  ///< path of a file; empty: none
   Output output = Output::automatic;
   std::optional<int> stdin_rank = 0;  ///< local rank; nothing: none
-  StreamMap redirects;
-  StreamMap tee;
-  std::vector<std::string> out_filters;         ///< --duplicate-stdout-filters
-  std::vector<std::string> err_filters;         ///< --duplicate-stderr-filters
-  std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
-  std::vector<int> signals;
+  StreamMap redirects{};
+  StreamMap tee{};
+  std::vector<std::string> out_filters{};  ///< --duplicate-stdout-filters
+  std::vector<std::string> err_filters{};  ///< --duplicate-stderr-filters
+  std::optional<std::vector<int>> shown_ranks{};  ///< --local-ranks-filter
+  std::vector<int> signals{};
   bool virtual_local_rank = false;  ///< each worker sees one GPU, as number 0
   ProgramKind program_kind = ProgramKind::by_name;
   bool dry_run = false;
-  std::vector<std::string> program;   ///< its name and its arguments
-  std::vector<std::string> warnings;  ///< about options without effect
+  std::vector<std::string> program{};   ///< its name and its arguments
+  std::vector<std::string> warnings{};  ///< about options without effect
 };
 
 /// --doctor: examines the machine and starts only tests.

@@ -10,10 +10,8 @@ using namespace launcher::test;
 using namespace std::chrono_literals;
 
 TEST_CASE("a hang is a failure: restarts, and after them its end") {
-  Policy policy({.worker_count = 2,
-                 .max_restarts = 1,
-                 .grace_period = 7s,
-                 .stop_signals = {SIGTERM}});
+  Policy policy(2,
+                {.max_restarts = 1, .grace_period = 7s, .signals = {SIGTERM}});
   const WorkersHang hangs{{.workers = {{.rank = 11, .local_rank = 1}}}};
   policy.on(world_of(0, 0));
   CHECK(step(policy, hangs) ==
@@ -31,7 +29,7 @@ TEST_CASE("a hang is a failure: restarts, and after them its end") {
 }
 
 TEST_CASE("a hang in a world that was broken before does not count") {
-  Policy policy({.worker_count = 1, .stop_signals = {SIGTERM}});
+  Policy policy(1, {.signals = {SIGTERM}});
   policy.on(world_of(0, 0));
   policy.on(WorkersHang{{.workers = {{.rank = 10}}}});
   CHECK(step(policy, kBroken) == "-");
@@ -50,11 +48,11 @@ bool tells_final(const Actions& actions) {
 }  // namespace
 
 TEST_CASE("no restart follows a final exit code, and the others hear of it") {
-  Policy policy({.worker_count = 1,
-                 .max_restarts = 5,
+  Policy policy(1,
+                {.max_restarts = 5,
                  .final_codes = {93, 7},
                  .grace_period = 7s,
-                 .stop_signals = {SIGTERM}});
+                 .signals = {SIGTERM}});
   const auto [status, is_final] =
       GENERATE(std::pair(ExitStatus{.code = 93}, true),
                std::pair(ExitStatus{.code = 7}, true),

@@ -14,10 +14,10 @@ using Phase = Policy::Phase;
 namespace {
 
 Policy policy_of(int workers, int max_restarts = 0) {
-  return Policy({.worker_count = workers,
-                 .max_restarts = max_restarts,
+  return Policy(workers,
+                {.max_restarts = max_restarts,
                  .grace_period = 7s,
-                 .stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT}});
+                 .signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT}});
 }
 
 /// Returns a policy of three workers in a phase. A failure leads to the phases
@@ -150,8 +150,7 @@ TEST_CASE("stop signals are passed on as they are") {
 }
 
 TEST_CASE("which signals end a job is the user's choice") {
-  Policy policy(
-      {.worker_count = 1, .grace_period = 7s, .stop_signals = {SIGUSR1}});
+  Policy policy(1, {.grace_period = 7s, .signals = {SIGUSR1}});
   policy.on(WorldFormed{World{}});
   CHECK(step(policy, SignalReceived{SIGTERM}) == "Pass SIGTERM");
   CHECK(step(policy, SignalReceived{SIGUSR1}) ==
@@ -160,7 +159,7 @@ TEST_CASE("which signals end a job is the user's choice") {
 
 TEST_CASE("without workers each signal that ends programs ends the job") {
   const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
-  Policy policy({.worker_count = 1, .stop_signals = {SIGUSR1}});
+  Policy policy(1, {.signals = {SIGUSR1}});
   CHECK(step(policy, SignalReceived{number}) ==
         "Leave, Report signal, Arm drain 1000, Drain -> draining");
   CHECK(step(policy, SignalReceived{number}) == "-> done");
@@ -176,13 +175,13 @@ TEST_CASE("stopping: exits are awaited, however they end") {
 }
 
 TEST_CASE("a process that is killed has some seconds, whatever the grace") {
-  Policy policy({.worker_count = 1, .grace_period = 0s, .stop_signals = {}});
+  Policy policy(1, {.grace_period = 0s, .signals = {}});
   policy.on(world_of(0, 0));
   CHECK(step(policy, WorkerExited{0, kFailure}) ==
         "Tell rank 10, Stop SIGTERM, Arm grace 0 -> stopping");
   CHECK(step(policy, TimerFired{Timer::grace}) ==
         "Kill, Arm kill 5000 -> killing");
-  Policy patient({.worker_count = 1, .grace_period = 600s, .stop_signals = {}});
+  Policy patient(1, {.grace_period = 600s, .signals = {}});
   patient.on(world_of(0, 0));
   step(patient, WorkerExited{0, kFailure});
   CHECK(step(patient, TimerFired{Timer::grace}) ==

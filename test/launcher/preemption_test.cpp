@@ -17,17 +17,17 @@ namespace {
 const SignalReceived kPreemption{SIGUSR1};
 constexpr ExitStatus kBySignal{.signal = SIGUSR1};
 
-Policy::Options options_of(int signal) {
-  return {.worker_count = 2,
-          .max_restarts = 5,
-          .grace_period = 7s,
-          .stop_signals = {SIGTERM, SIGINT},
-          .on_preempt = Preemption{signal, 60s}};
+Policy preemptible(int signal) {
+  return {2,
+          {.max_restarts = 5,
+           .on_preempt = Preemption{signal, 60s},
+           .grace_period = 7s,
+           .signals = {SIGTERM, SIGINT}}};
 }
 
 /// Returns a policy with two workers that were asked to save and end.
 Policy preempted() {
-  Policy policy(options_of(SIGUSR1));
+  Policy policy = preemptible(SIGUSR1);
   policy.on(world_of(0, 0));
   CHECK(step(policy, kPreemption) ==
         "Request SIGUSR1, Arm preempt 60000 -> preempted");
@@ -151,7 +151,7 @@ TEST_CASE("what else can happen to workers that save") {
 }
 
 TEST_CASE("pre-empted before or after its workers, a job starts none again") {
-  Policy policy(options_of(SIGUSR1));
+  Policy policy = preemptible(SIGUSR1);
   SECTION("joining") {
     CHECK(step(policy, kPreemption) ==
           "Leave, Report signal, Arm drain 1000, Drain -> draining");
@@ -183,7 +183,7 @@ TEST_CASE("pre-empted before or after its workers, a job starts none again") {
 }
 
 TEST_CASE("a stop signal may be that of a pre-emption, as Slurm's SIGTERM") {
-  Policy policy(options_of(SIGTERM));
+  Policy policy = preemptible(SIGTERM);
   policy.on(world_of(0, 0));
   CHECK(step(policy, SignalReceived{SIGTERM}) ==
         "Request SIGTERM, Arm preempt 60000 -> preempted");

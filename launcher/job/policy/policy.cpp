@@ -27,8 +27,10 @@ Actions operator+(Actions first, const Actions& second) {
 
 }  // namespace
 
-Policy::Policy(Options options)
-    : options_(std::move(options)), stop_signals_(options_.stop_signals) {}
+Policy::Policy(int worker_count, LaunchOptions options)
+    : worker_count_(worker_count),
+      options_(std::move(options)),
+      stop_signals_(options_.signals) {}
 
 Actions Policy::on(const Event& event) {
   if (std::holds_alternative<RendezvousLost>(event) ||
@@ -88,7 +90,7 @@ Actions Policy::start_workers(const World& world) {
   }
   phase_ = Phase::running;
   world_ = world;
-  alive_ = options_.worker_count;
+  alive_ = worker_count_;
   has_failure_ = false;
   starts_again_ = false;
   first_.reset();

@@ -8,7 +8,7 @@
 
 #include "launcher/job/policy/event.h"
 #include "launcher/job/policy/stop_signals.h"
-#include "launcher/options/values.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 
@@ -139,16 +139,8 @@ class Policy {
     preempted  ///< workers were asked to save and exit in time
   };
 
-  struct Options {
-    int worker_count = 1;
-    int max_restarts = 0;
-    std::vector<int> final_codes{};  ///< exit codes that forbid a restart
-    std::chrono::milliseconds grace_period{30'000};
-    std::vector<int> stop_signals;
-    std::optional<Preemption> on_preempt{};
-  };
-
-  explicit Policy(Options options);
+  /// @param worker_count  of this host; replaces that of the options
+  Policy(int worker_count, LaunchOptions options);
 
   /// Returns the actions for an event. The first phase is joining.
   Actions on(const Event& event);
@@ -198,7 +190,8 @@ class Policy {
   Actions tell_failure(int rank, const Cause& cause);
   void note_broken_world(const WorldBroken& broken);
 
-  Options options_;
+  int worker_count_;
+  LaunchOptions options_;
   Phase phase_ = Phase::joining;
   World world_;
   Cause cause_;
