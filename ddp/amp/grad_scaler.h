@@ -49,8 +49,7 @@ struct GradScalerOptions {
 /// by a large scale, and divides the gradients by it before the optimizer's
 /// step. If the gradients contain inf or NaN, the scaler skips the step and
 /// reduces the scale. The scale grows after a number of steps without inf or
-/// NaN. Corresponds to
-/// Python's torch.amp.GradScaler.
+/// NaN. Corresponds to Python's torch.amp.GradScaler.
 ///
 /// Use it for `AutocastGuard` with torch::kHalf. bfloat16 has the range of
 /// float and needs no scaler.

@@ -141,8 +141,7 @@ struct JoinOptions {
 /// throw_on_early_termination is set, the following are errors in the loop:
 /// - a `SyncBatchNorm` in training mode,
 /// - a `buffer_hook`,
-/// - an enabled `GradScaler`, whose scale ranks without inputs would not
-/// change,
+/// - an enabled `GradScaler`: its scale would differ between ranks,
 /// - a `ModelAverager` with other ranks,
 /// - a `ZeroRedundancyOptimizer` that is not part of the Join.
 ///

@@ -17,6 +17,7 @@ namespace {
 const SignalReceived kPreemption{SIGUSR1};
 constexpr ExitStatus kBySignal{.signal = SIGUSR1};
 
+/// Returns a policy of two workers, which `signal` asks to save and end.
 Policy preemptible(int signal) {
   return {2,
           {.max_restarts = 5,

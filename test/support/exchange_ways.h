@@ -78,7 +78,8 @@ inline std::shared_ptr<CodedExchange> coded_exchange(
                                          std::make_shared<QuantizedCode>(4));
 }
 
-/// Over GPUs the host waits in some of them.
+/// Returns the exchanges of the tests. Over GPUs the host waits in some of
+/// them.
 inline const std::vector<ExchangeWay>& exchange_ways() {
   using Group = ExchangeWay::Group;
   using Result = ExchangeWay::Result;

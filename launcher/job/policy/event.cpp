@@ -21,6 +21,16 @@ bool is_final(const Cause& cause, const std::vector<int>& codes) {
          std::find(codes.begin(), codes.end(), failure->code) != codes.end();
 }
 
+bool is_hung(const Cause& cause, int local_rank) {
+  const auto* hangs = std::get_if<WorkersHang>(&cause);
+  return hangs != nullptr &&
+         std::any_of(hangs->hang.workers.begin(),
+                     hangs->hang.workers.end(),
+                     [local_rank](const HungWorker& worker) {
+                       return worker.local_rank == local_rank;
+                     });
+}
+
 std::string text_of(Timer timer) {
   switch (timer) {
     case Timer::grace:
@@ -33,16 +43,6 @@ std::string text_of(Timer timer) {
       break;
   }
   return "drain";
-}
-
-bool is_hung(const Cause& cause, int local_rank) {
-  const auto* hangs = std::get_if<WorkersHang>(&cause);
-  return hangs != nullptr &&
-         std::any_of(hangs->hang.workers.begin(),
-                     hangs->hang.workers.end(),
-                     [local_rank](const HungWorker& worker) {
-                       return worker.local_rank == local_rank;
-                     });
 }
 
 }  // namespace launcher

@@ -63,10 +63,10 @@ std::optional<ExitStatus> failure_of(const Cause& cause);
 /// codes.
 bool is_final(const Cause& cause, const std::vector<int>& codes);
 
-/// Returns the name of a timer, its own in an EventLoop.
-std::string text_of(Timer timer);
-
 /// Returns whether the cause is a hang that includes this worker.
 bool is_hung(const Cause& cause, int local_rank);
+
+/// Returns the name of a timer, by which an EventLoop knows it.
+std::string text_of(Timer timer);
 
 }  // namespace launcher

@@ -75,8 +75,8 @@ using Actions = std::vector<Action>;
 
 /// State machine that makes the supervisor's decisions: maps events to actions
 /// and does not touch processes. Events that are not listed for a phase change
-/// nothing. What the user has to know comes as a Say with the decision; every
-/// signal and every RendezvousNote is one, too.
+/// nothing. A message for the user comes as a Say with the decision. Every
+/// signal and every RendezvousNote is a Say, too.
 ///
 /// - joining: FolderMade -> Join. WorldFormed -> StartWorkers, running. A stop
 ///   signal, StartFailed, RendezvousLost or JobClosed -> the end.
