@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -58,6 +59,9 @@ struct Rank {
                                         const std::lock_guard lock(mutex);
                                         error = dead.error;
                                         report = {};
+                                        if (leaves_on_error) {
+                                          channel->leave(milliseconds(0));
+                                        }
                                         return true;
                                       }})) {}
 
@@ -79,6 +83,7 @@ struct Rank {
   RankReport report;
   size_t reports = 0;  // number of times the channel has asked for it
   std::string error;
+  std::atomic<bool> leaves_on_error{false};
   std::shared_ptr<detail::PeerState> state =
       std::make_shared<detail::PeerState>();
   std::unique_ptr<ControlChannel> channel;
@@ -297,7 +302,11 @@ RankReport waits_in(const std::string& group,
 }
 
 TEST_CASE("dead waits end on all ranks", "[channel]") {
+  const bool leaves_on_error = GENERATE(false, true);
   World world(3);
+  for (const auto& rank : world.ranks) {
+    rank->leaves_on_error = leaves_on_error;
+  }
   world[0].does(waits_in("a", "reduce_tensor", {{"a", 1, 0}, {"b", 0, 0}}));
   world[1].does(waits_in("b", "barrier", {{"a", 0, 0}, {"b", 1, 0}}));
   for (const auto& rank : world.ranks) {

@@ -494,8 +494,11 @@ void ControlChannel::end_leave(End end) {
 }
 
 void ControlChannel::end_dead_waits(const DeadWaits& dead) {
+  // Read first: the callback throws the error into a wait of this rank, which
+  // may leave at once and must not hear of it again.
+  const bool leaves = leaves_;
   const bool takes_part = callbacks_.end_dead_waits(dead);
-  if (takes_part && leaves_) {
+  if (takes_part && leaves) {
     {
       const std::lock_guard lock(mutex_);
       dead_wait_error_ = dead.error;
