@@ -100,7 +100,6 @@ TEST_CASE("synchronous: a worker that dies ends the job everywhere",
           "[parameter_server][errors]") {
   const int servers = GENERATE(1, 2);
   const auto how = GENERATE(as<std::string>(), "throws", "killed");
-  const auto start = steady_clock::now();
   const auto errors =
       try_job(servers + 3,
               Options().servers(servers),
@@ -113,7 +112,6 @@ TEST_CASE("synchronous: a worker that dies ends the job everywhere",
                 }
                 client.finish();
               });
-  CHECK(steady_clock::now() - start < std::chrono::seconds(15));
   for (int rank = 0; rank < servers + 3; ++rank) {
     CHECK_THAT(
         errors[rank],
@@ -231,7 +229,6 @@ TEST_CASE("a server that dies ends the job everywhere",
           "[parameter_server][errors]") {
   const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
   const int dead = GENERATE(0, 1);
-  const auto start = steady_clock::now();
   const auto errors = try_ranks(5, [&](int rank) {
     auto options = Options().servers(2).mode(mode);
     auto net = make_net();
@@ -252,7 +249,6 @@ TEST_CASE("a server that dies ends the job everywhere",
       client.finish();
     }
   });
-  CHECK(steady_clock::now() - start < std::chrono::seconds(15));
   const std::string name = "parameter server " + std::to_string(dead) +
                            " (rank " + std::to_string(dead) + ") is gone: ";
   for (int rank = 0; rank < 5; ++rank) {
@@ -350,7 +346,6 @@ TEST_CASE("any rank is killed at any moment", "[.kills]") {
     const bool is_synchronous = dice.chance(50);
     const int dead = dice.below(size);
     const int moment = 1 + dice.below(400'000);  // microseconds
-    const auto start = steady_clock::now();
     const auto errors = try_ranks(size, [&](int rank) {
       if (rank == dead) {
         const itimerval alarm{{0, 0}, {0, moment}};
@@ -370,7 +365,6 @@ TEST_CASE("any rank is killed at any moment", "[.kills]") {
       }
       client.finish();
     });
-    CHECK(steady_clock::now() - start < std::chrono::seconds(15));
     const bool others_train = !is_synchronous && dead >= servers;
     for (int rank = 0; rank < size; ++rank) {
       const auto& error = errors[rank];
