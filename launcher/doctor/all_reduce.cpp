@@ -32,7 +32,7 @@ Environment without_own_options(Environment environment) {
     entry = entry->first.rfind("PET_", 0) == 0 ? environment.erase(entry)
                                                : std::next(entry);
   }
-  environment["LOGLEVEL"] = "WARNING";
+  environment["LOGLEVEL"] = "ERROR";  // a warning is no reason
   return environment;
 }
 

@@ -21,7 +21,7 @@ class Minimal(JobTest):
         for launcher, lines in (([], ""),
                                 (ddprun(3), "[0] ddp: 3 ranks over gloo, rank 0 "
                                  "on cpu\n")):
-            result = self.succeed([*launcher, MINIMAL], DDP_QUIET="0")
+            result = self.succeed([*launcher, MINIMAL], DDP_QUIET="0", LOGLEVEL="ERROR")
             self.assertEqual(result.err, lines)
             losses = [float(loss) for _, loss in
                       result.find(r"epoch (\d+): loss (\S+)")]
