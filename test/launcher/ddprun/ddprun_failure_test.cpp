@@ -475,7 +475,7 @@ TEST_CASE("a host whose log folders cannot be created for now is not lost") {
         "--rdzv-backend=c10d",
         "--rdzv-id=job",
         "--rdzv-endpoint=127.0.0.1:" + std::to_string(port.port()),
-        "--rdzv-conf=keep_alive_interval=0.3,keep_alive_max_attempt=2,is_"
+        "--rdzv-conf=keep_alive_interval=0.5,keep_alive_max_attempt=2,is_"
         "host=" +
             std::to_string(rank == 0)};
     all.insert(all.end(), more.begin(), more.end());
@@ -483,7 +483,7 @@ TEST_CASE("a host whose log folders cannot be created for now is not lost") {
   };
   // Longer than the time after which a silent host is lost.
   Ddprun first(arguments(
-      0, {"sh", "-c", "echo began; sleep 2; echo slept; exec sleep 1000"}));
+      0, {"sh", "-c", "echo began; sleep 3; echo slept; exec sleep 1000"}));
   Ddprun second(arguments(1, {"--log-dir=" + folder.path(), "--tee=3", "true"}),
                 slow_system("/attempt_0"));
   second.await_err("creating\n");

@@ -25,7 +25,7 @@ class TwoHosts {
                                 (backend == "c10d" ? ":29400" : ":29500"),
                             "--node-rank=" + std::to_string(host),
                             "--rdzv-id=job",
-                            "--rdzv-conf=keep_alive_interval=0.2",
+                            "--rdzv-conf=keep_alive_interval=0.5",
                             resource("on_signal"),
                             "exit"},
           std::map<std::string, std::string>{{"DDPRUN_TOKEN", "secret"}},
@@ -70,7 +70,8 @@ std::string lost_place(const std::string& backend) {
 }
 
 constexpr const char* kLostHost =
-    "host host1 has vanished (silent for 600 ms) and the job cannot do without "
+    "host host1 has vanished (silent for 1500 ms) and the job cannot do "
+    "without "
     "it";
 
 }  // namespace
