@@ -27,8 +27,18 @@ not_run() {
   printf -- '- 0 0 %s\n' "$1" >>"$DDP_STEPS"
 }
 
+# Prints what the failed tests of a preset found wrong: failed assertions of
+# Catch2 and unittest, and errors of the sanitizers.
+print_failures() {
+  local log="build/$1/Testing/Temporary/LastTest.log"
+  [ ! -f "$log" ] ||
+    awk '/^[0-9]+\/[0-9]+ Testing: / { text = "" } { text = text $0 "\n" }
+         /^Test Failed\.$/ { printf "%s", text }' "$log" |
+    grep -E -A6 ': FAILED:$|^(FAIL|ERROR): |Sanitizer: ' | head -n 60 || true
+}
+
 # Prints a line for each step. Below a failed "PRESET: tests" prints its failed
-# tests.
+# tests and what they found wrong.
 print_steps() {
   [ -s "$DDP_STEPS" ] || return 0
   say "the steps (./scripts/times shows the slowest files and tests)"
@@ -45,6 +55,7 @@ print_steps() {
     if [ "$word" = FAILED ] && [ "$preset" != "$name" ]; then
       sed 's/^[0-9]*:/                              /' \
         "build/$preset/Testing/Temporary/LastTestsFailed.log" 2>/dev/null || true
+      print_failures "$preset"
     fi
   done <"$DDP_STEPS"
   count_cpu_seconds
