@@ -11,6 +11,7 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "launcher/base/last_lines.h"
 #include "launcher/base/line_splitter.h"
@@ -532,12 +533,16 @@ class TwoWorkers {
     }
   }
 
+  void write(size_t worker, const std::string& text) {
+    REQUIRE(::write(workers_[worker].get(), text.data(), text.size()) ==
+            static_cast<ssize_t>(text.size()));
+  }
+
   /// Writes as a worker, and checks the text on the console.
   void check(size_t worker,
              const std::string& text,
              const std::string& expected) {
-    REQUIRE(::write(workers_[worker].get(), text.data(), text.size()) ==
-            static_cast<ssize_t>(text.size()));
+    write(worker, text);
     std::string shown;
     const auto watch = loop_.watch(
         reader_.get(), EPOLLIN, [&] { shown += read_all(reader_); });
@@ -581,6 +586,15 @@ TEST_CASE("a line without an end is shown, and its rest continues it") {
         std::vector<std::string>{"load more, done", "half and half", "says"});
   CHECK(workers.last_lines(1) ==
         std::vector<std::string>{"whole", "asks?", "next"});
+}
+
+TEST_CASE("a line that has ended is whole, however late ddprun reads its end") {
+  TwoWorkers workers(make_pipe());
+  workers.check(0, "one\nhalf", "[0] one\n");
+  // ddprun stands still for longer than a line may take.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  workers.write(1, "whole\n");
+  workers.check(0, " and half\n", "[0] half and half\n[1] whole\n");
 }
 
 TEST_CASE("each step of a progress bar is shown, on a line of its rank's own") {

@@ -70,10 +70,15 @@ void WorkerOutput::show_unfinished() {
     if (!since || source.has_ended) {
       continue;
     }
-    // The rest of a paused stream's line may be in its pipe.
     if (*since <= latest && source.token != 0) {
-      source.stream.show_unfinished();
-    } else if (!awaits_line_ends_) {
+      // The end of the line may be in the pipe: the stream was paused, or
+      // ddprun stood still.
+      read(source);
+      if (source.token != 0 && source.stream.unshown_since() == since) {
+        source.stream.show_unfinished();
+      }
+    }
+    if (source.stream.unshown_since() && !awaits_line_ends_) {
       await_line_ends();
     }
   }
