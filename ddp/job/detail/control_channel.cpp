@@ -494,8 +494,8 @@ void ControlChannel::end_leave(End end) {
 }
 
 void ControlChannel::end_dead_waits(const DeadWaits& dead) {
-  // Read first: the callback throws the error into a wait of this rank, which
-  // may leave at once and must not hear of it again.
+  // The flag is read before the callback throws the error into a wait of this
+  // rank. The rank may then leave at once, and must not hear of it again.
   const bool leaves = leaves_;
   const bool takes_part = callbacks_.end_dead_waits(dead);
   if (takes_part && leaves) {
@@ -614,8 +614,8 @@ bool ControlChannel::is_any(Stage stage) const {
   return std::count(stages_.begin(), stages_.end(), stage) > 0;
 }
 
-/// Rank 0 ends waits: of ranks that leave once all are there, and those that
-/// can never end.
+/// Rank 0 ends the waits in `leave` once all ranks are there, and the waits
+/// that can never end.
 void ControlChannel::decide() {
   if (are_all_told_) {
     return;

@@ -71,8 +71,7 @@ std::string lost_place(const std::string& backend) {
 
 constexpr const char* kLostHost =
     "host host1 has vanished (silent for 1500 ms) and the job cannot do "
-    "without "
-    "it";
+    "without it";
 
 }  // namespace
 
