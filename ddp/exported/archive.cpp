@@ -6,6 +6,7 @@
 
 #include "ddp/base/atomic_file.h"
 #include "ddp/checkpoint/pickle/zip_writer.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 namespace {
@@ -145,19 +146,21 @@ void ExportedArchive::save(
           at::empty({0}, at::kByte).set_(tensor.value.storage());
     }
   }
-  AtomicFile file(path);
-  write_zip(file, [&](const AddRecord& add) {
-    for (const auto& name : zip_.names()) {
-      const auto changed = records.find(name);
-      // write_zip() itself adds these records.
-      if (name != "version" && name.compare(0, 6, ".data/") != 0) {
-        add(name,
-            text_of(changed != records.end() ? changed->second
-                                             : zip_.read(name).bytes));
+  explain("Cannot save " + path, [&] {
+    AtomicFile file(path);
+    write_zip(file, [&](const AddRecord& add) {
+      for (const auto& name : zip_.names()) {
+        const auto changed = records.find(name);
+        // write_zip() itself adds these records.
+        if (name != "version" && name.compare(0, 6, ".data/") != 0) {
+          add(name,
+              text_of(changed != records.end() ? changed->second
+                                               : zip_.read(name).bytes));
+        }
       }
-    }
+    });
+    file.commit();
   });
-  file.commit();
 }
 
 }  // namespace ddp::detail

@@ -42,6 +42,7 @@ class ExportedArchive {
 
   /// Writes the same file with other values of tensors, by the names of
   /// `tensors`, and replaces `path` as a whole.
+  /// @throws c10::Error that names the file and the failed operation.
   void save(const std::string& path,
             const std::map<std::string, at::Tensor>& values) const;
 

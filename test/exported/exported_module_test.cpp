@@ -122,6 +122,15 @@ TEST_CASE("a save that is killed leaves the old file", "[ranks]") {
   CHECK(read() == old);
 }
 
+TEST_CASE("a save that fails is an error of LibTorch that names the file") {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "missing/net.pt2";
+  CHECK_THROWS_WITH(
+      ExportedModule(net_file())->save(path),
+      Catch::Matchers::Contains("Cannot save " + path + ": "));
+  CHECK_THROWS_AS(ExportedModule(net_file())->save(path), c10::Error);
+}
+
 TEST_CASE("recomputed activations get the same draws of dropout") {
   ExportedModule net(net_file());
   const auto step = [&](bool recompute) {
