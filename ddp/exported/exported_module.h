@@ -39,12 +39,15 @@ struct ExportedModuleOptions {
 /// `dp::DataParallel` only `forward_each`, because it finds no tensors in an
 /// IValue.
 ///
-/// - Export in train(). `eval()` then turns off dropout, the statistics of
-///   batch normalisation and the dropout of attention, as in Python, and
-///   `train()` lets them run as they were exported: parts of the module that
-///   were in eval() stay so. A forward that reads `self.training` itself keeps
-///   the branch of the export, unless there is an
-///   `ExportedModuleOptions::eval_program`.
+/// - Export in train(). `eval()` then turns off dropout (also of attention and
+///   recurrent layers), RReLU, and the batch statistics of norms that have
+///   running ones, as in Python, and `train()` lets them run as they were
+///   exported: parts of the module that were in eval() stay so. Some of this is
+///   a guess, since a file does not say whether forward asked for the mode:
+///   dropout stays on if the line of Python in the file turns it on by its
+///   default or by True (`F.dropout(x)`), and all other calls follow the mode.
+///   A forward that reads `self.training` keeps the branch of the export. With
+///   an `ExportedModuleOptions::eval_program`, eval() is Python's exactly.
 /// - Tied parameters are one parameter, under the first of their names.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call at the export. Sizes must equal the sizes of the export,
@@ -108,9 +111,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// `torch.export.load`, AOTInductor and ExecuTorch. Replaces `path` as a
   /// whole: a process that ends meanwhile leaves the old file. An
   /// `eval_program` is not written.
-  /// @throws std::runtime_error if the file cannot be written, of the type
-  ///   std::system_error if a system call fails; c10::Error if the file that
-  ///   the constructor has read is damaged.
+  /// @throws c10::Error that names the file and the failed operation.
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 

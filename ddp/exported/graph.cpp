@@ -9,6 +9,7 @@
 
 #include "ddp/amp/autocast.h"
 #include "ddp/exported/archive.h"
+#include "ddp/exported/eval_mode.h"
 
 namespace ddp::detail {
 namespace {
@@ -87,19 +88,6 @@ void mark_last_uses(ExportedGraph& graph) {
   }
 }
 
-/// The effect of eval() on a parameter of an operator: its value there.
-std::optional<c10::IValue> value_in_eval(const c10::Argument& parameter) {
-  const auto& name = parameter.name();
-  if (name == "dropout_p") {
-    return 0.0;
-  }
-  if (is_kind(parameter.type(), c10::TypeKind::BoolType) &&
-      (name == "training" || name == "train" || name == "is_training")) {
-    return false;
-  }
-  return std::nullopt;
-}
-
 /// Takes the first `count` values from the stack.
 Values take_first(Values& stack, size_t count) {
   const auto end = stack.begin() + static_cast<std::ptrdiff_t>(count);
@@ -170,6 +158,9 @@ c10::IValue evaluate(const ExportedArgument& argument,
   }
   switch (argument.kind) {
     case Kind::slot:
+      if (argument.type) {
+        return number_for(argument.type, slots[argument.at].toScalar());
+      }
       return argument.is_last_use ? std::move(slots[argument.at])
                                   : slots[argument.at];
     case Kind::module_device:
@@ -231,6 +222,11 @@ ExportedValue read_value(const std::string& kind,
       {"as_int", [](const JsonValue& v) { return c10::IValue(v.integer()); }},
       {"as_float", [](const JsonValue& v) { return c10::IValue(v.number()); }},
       {"as_bool", [](const JsonValue& v) { return c10::IValue(v.boolean()); }},
+      {"as_complex",
+       [](const JsonValue& v) {
+         return c10::IValue(c10::complex<double>(v.at("real").number(),
+                                                 v.at("imag").number()));
+       }},
       {"as_string", [](const JsonValue& v) { return c10::IValue(v.text()); }},
       {"as_scalar_type", exported_dtype},
       {"as_memory_format", exported_memory_format},
@@ -382,6 +378,7 @@ class GraphReader {
     for (const auto& input : json.at("inputs").elements()) {
       given.emplace(input.at("name").text(), input.at("arg"));
     }
+    const bool ignores = ignores_mode(handle->schema(), json);
     for (const auto& parameter : handle->schema().arguments()) {
       ExportedArgument argument;
       const auto found = given.find(parameter.name());
@@ -395,7 +392,9 @@ class GraphReader {
         json.refuse("a call of " + node.target + " with the argument \"" +
                     parameter.name() + "\"");
       }
-      argument.in_eval = value_in_eval(parameter);
+      if (!ignores) {
+        argument.in_eval = value_in_eval(parameter);
+      }
       node.arguments.push_back(std::move(argument));
     }
     if (!given.empty()) {
@@ -436,6 +435,7 @@ class GraphReader {
     if (name) {
       argument.kind = Kind::slot;
       argument.at = slot_of(graph, *name);
+      argument.type = starts_with(kind, "as_sym_") ? type : nullptr;
     } else if (constant) {
       argument.value = *constant;
       if (device_ && *constant == c10::IValue(*device_)) {

@@ -43,7 +43,7 @@ struct ExportedArgument {
   size_t at = 0;
   bool is_last_use = false;  ///< of the slot, which is empty then
   std::vector<ExportedArgument> parts;
-  c10::TypePtr type;
+  c10::TypePtr type;  ///< of elements, or of the parameter that gets a number
   std::optional<c10::IValue> in_eval;  ///< replaces the argument in eval()
 };
 
