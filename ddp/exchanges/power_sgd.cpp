@@ -28,6 +28,7 @@ namespace ddp {
 namespace {
 
 constexpr const char* kDraws = "draws";
+constexpr const char* kPasses = "passes";
 constexpr const char* kError = ".error";
 constexpr const char* kQ = ".q";
 
@@ -62,7 +63,9 @@ std::string text_of_options(const PowerSGDOptions& options) {
                   ", orthogonalization_epsilon ",
                   options.orthogonalization_epsilon(),
                   ", seed ",
-                  options.seed());
+                  options.seed(),
+                  ", start_after ",
+                  options.start_after());
 }
 
 /// Returns the options unchanged.
@@ -81,6 +84,9 @@ const PowerSGDOptions& checked(const PowerSGDOptions& options) {
               "Expected orthogonalization_epsilon of PowerSGD to be a number "
               "that is not negative, but got ",
               epsilon);
+  TORCH_CHECK(options.start_after() >= 0,
+              "Expected start_after of PowerSGD not to be negative, but got ",
+              options.start_after());
   return options;
 }
 
@@ -203,7 +209,31 @@ double PowerSGD::scale(int ranks) const {
 }
 
 void PowerSGD::start(const GradientBucket& given) {
-  auto& bucket = begin(given);
+  if (buckets_.empty()) {
+    // Collectives of unequal sizes would block for ever or add unrelated
+    // elements.
+    detail::verify_across_ranks(*group_,
+                                given.payload.device(),
+                                {text_of_options(options_)},
+                                "options of PowerSGD",
+                                "set them alike");
+  }
+  buckets_.resize(given.count);
+  auto& bucket = buckets_[given.index];
+  if (is_warming_up()) {
+    bucket.sent = given.payload;
+  } else {
+    compress(bucket, given);
+  }
+  if (bucket.sent.numel() > 0) {
+    std::vector<at::Tensor> tensors{bucket.sent};
+    bucket.work = group_->allreduce(tensors);
+  }
+}
+
+/// Fills `sent` with the uncompressed gradients and the first factors.
+void PowerSGD::compress(Bucket& bucket, const GradientBucket& given) {
+  begin(bucket, given);
   for (const auto& gradient : bucket.gradients) {
     statistics_.numel_before += gradient.numel();
   }
@@ -223,27 +253,12 @@ void PowerSGD::start(const GradientBucket& given) {
     at::bmm_out(factor.p, factor.matrix, factor.q);
     offset += factor.p_numel();
   }
-  if (bucket.sent.numel() > 0) {
-    std::vector<at::Tensor> tensors{bucket.sent};
-    bucket.work = group_->allreduce(tensors);
-  }
   if (given.is_last()) {
     loaded_ = {};
   }
 }
 
-PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
-  if (buckets_.empty()) {
-    // Collectives of unequal sizes would block for ever or add unrelated
-    // elements.
-    detail::verify_across_ranks(*group_,
-                                given.payload.device(),
-                                {text_of_options(options_)},
-                                "options of PowerSGD",
-                                "set them alike");
-  }
-  buckets_.resize(given.count);
-  auto& bucket = buckets_[given.index];
+void PowerSGD::begin(Bucket& bucket, const GradientBucket& given) {
   bucket.gradients = given.gradients();
   const bool is_first = !std::exchange(bucket.is_planned, true);
   if (is_first) {
@@ -261,7 +276,6 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
       }
     }
   }
-  return bucket;
 }
 
 /// Divides the gradients into two kinds: sent as two factors, if these have
@@ -349,6 +363,11 @@ void PowerSGD::finish(const GradientBucket& given) {
     detail::wait(work, *group_, what);
   }
   const int ranks = group_->getSize();
+  if (is_warming_up()) {
+    std::exchange(bucket.sent, {}).div_(ranks);
+    passes_ += given.is_last() ? 1 : 0;
+    return;
+  }
   bucket.sent.narrow(0, 0, bucket.plain_numel).div_(ranks);
   for (const auto& [gradient, sent] : plain_pieces(bucket)) {
     gradient.copy_(sent);
@@ -375,6 +394,7 @@ void PowerSGD::finish(const GradientBucket& given) {
   detail::record_stream(bucket.qs);
   detail::record_stream(std::exchange(bucket.sent, {}));
   bucket.gradients.clear();
+  passes_ += given.is_last() ? 1 : 0;
 }
 
 /// If any rank has inf or NaN, sets the gradient to NaN on all ranks and keeps
@@ -417,10 +437,14 @@ std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
 }
 
 c10::IValue PowerSGD::state_dict() const {
-  if (!loaded_.isNone()) {
-    return loaded_;  // not yet consumed by a pass
+  const auto passes = at::scalar_tensor(passes_, at::kLong);
+  if (!loaded_.isNone()) {  // not yet consumed by a pass
+    const auto state = loaded_.toGenericDict().copy();
+    state.insert_or_assign(kPasses, passes);
+    return state;
   }
   auto state = detail::new_dict().toGenericDict();
+  state.insert(kPasses, passes);
   state.insert(kDraws, at::scalar_tensor(draws_.count(), at::kLong));
   for (const auto& bucket : buckets_) {
     for (const auto& factor : bucket.factors) {
@@ -437,6 +461,7 @@ c10::IValue PowerSGD::state_dict() const {
 
 void PowerSGD::check_state_dict(const c10::IValue& state) const {
   find_in_state(state, kDraws, {});
+  find_in_state(state, kPasses, {});
   for (const auto& item : state.toGenericDict()) {
     TORCH_CHECK(item.key().isString() && item.value().isTensor(),
                 "expected tensors by name as the state of PowerSGD, but got ",
@@ -452,6 +477,7 @@ void PowerSGD::load_state_dict(const c10::IValue& state) {
   buckets_.clear();
   // A state with 0 draws was saved before the first pass.
   loaded_ = draws == 0 ? c10::IValue() : state;
+  passes_ = find_in_state(state, kPasses, {}).item<int64_t>();
   draws_ = detail::SeedDraws(options_.seed());
   while (draws_.count() < draws) {
     draws_.next();

@@ -71,9 +71,14 @@ struct PowerSGDOptions {
   TORCH_ARG(double, orthogonalization_epsilon) = 0;
   /// Seed of the random numbers, which equal PyTorch's with the same seed.
   TORCH_ARG(uint32_t, seed) = 0;
+  /// Number of reduced passes at the beginning in which gradients are averaged
+  /// uncompressed (PyTorch's start_powerSGD_iter), because a compression harms
+  /// the first steps of a training. Must not be negative.
+  TORCH_ARG(int64_t, start_after) = 1000;
 };
 
-/// Numbers of elements before and after compression, over all passes.
+/// Numbers of elements before and after compression, over all passes but the
+/// first `start_after`.
 struct PowerSGDStatistics {
   int64_t numel_before = 0;  ///< elements of gradients
   int64_t numel_after = 0;   ///< elements sent
@@ -98,8 +103,7 @@ struct PowerSGDStatistics {
 /// and (n + m) rank elements for each compressed matrix; over p ranks, each
 /// rank sends 2(p-1)/p times as many. The second half of the exchange, from P
 /// to Q, runs at the end of the pass, so this exchange is worthwhile if the
-/// network is much slower than the computation. The first steps of a training
-/// need exact gradients: use a `SwitchExchange` (PyTorch: start_powerSGD_iter).
+/// network is much slower than the computation.
 ///
 /// A compressed gradient with inf or NaN on any rank becomes NaN as a whole on
 /// all ranks, and the error and factors of its parameter keep their values; of
@@ -117,10 +121,8 @@ struct PowerSGDStatistics {
 ///   ddp::DistributedDataParallel model(
 ///       net,
 ///       ddp::DistributedDataParallelOptions().exchange(
-///           std::make_shared<ddp::SwitchExchange>(
-///               std::make_shared<ddp::AllReduce>(group),
-///               1000,
-///               std::make_shared<ddp::PowerSGD>(group))));
+///           std::make_shared<ddp::PowerSGD>(
+///               group, ddp::PowerSGDOptions().rank(2).start_after(100))));
 /// @endcode
 class PowerSGD : public Exchange {
  public:
@@ -142,11 +144,11 @@ class PowerSGD : public Exchange {
   PowerSGDStatistics statistics() const { return statistics_; }
 
   /// Returns the state for a resumed training: errors and factors by the names
-  /// of their parameters, and the number of random draws. The errors belong to
-  /// this rank, so each rank saves its own state.
+  /// of their parameters, and the numbers of random draws and of passes. The
+  /// errors belong to this rank, so each rank saves its own state.
   c10::IValue state_dict() const override;
-  /// @throws c10::Error if the number of draws is missing, or an entry is no
-  ///   tensor under a parameter's name.
+  /// @throws c10::Error if the number of draws or of passes is missing, or an
+  ///   entry is no tensor under a parameter's name.
   void check_state_dict(const c10::IValue& state) const override;
   /// Continues from a state that `state_dict` returned. Call it between two
   /// passes, on all ranks. Errors and factors are restored in the next pass,
@@ -158,7 +160,10 @@ class PowerSGD : public Exchange {
   struct Factor;
   struct Bucket;
 
-  Bucket& begin(const GradientBucket& bucket);
+  /// Returns true in the first passes, which compress nothing.
+  bool is_warming_up() const { return passes_ < options_.start_after(); }
+  void begin(Bucket& bucket, const GradientBucket& given);
+  void compress(Bucket& bucket, const GradientBucket& given);
   void plan(Bucket& bucket) const;
   void add_errors(Bucket& bucket) const;
   void make_qs(Bucket& bucket);
@@ -173,6 +178,7 @@ class PowerSGD : public Exchange {
   std::vector<Bucket> buckets_;
   c10::IValue loaded_;  // state that no pass has used yet; else None
   detail::SeedDraws draws_;
+  int64_t passes_ = 0;  // finished
   PowerSGDStatistics statistics_;
 };
 

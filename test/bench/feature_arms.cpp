@@ -191,7 +191,8 @@ std::map<std::string, Maker> feature_makers() {
              return wrapped_arm<Chain>(
                  workload,
                  group,
-                 Options().exchange(std::make_shared<PowerSGD>(group)));
+                 Options().exchange(std::make_shared<PowerSGD>(
+                     group, PowerSGDOptions().start_after(0))));
            }},
           {"accumulate4",
            [](const Workload& workload, const Group& group) {

@@ -60,13 +60,14 @@ TEST_CASE("gradients are added up, or divided before", "[exchange][mean]") {
 }
 
 TEST_CASE("a mean over some of the ranks", "[exchange][mean]") {
-  const auto kind = GENERATE(0, 1, 2, 3);
+  const auto kind = GENERATE(0, 1, 2, 3, 4);
   run_ranks(4, [&](const Group& group) {
     std::vector<std::shared_ptr<Exchange>> all{
         std::make_shared<AllReduce>(group),
         std::make_shared<AllReduce>(group, AllReduceOptions().mean(false)),
         std::make_shared<PowerSGD>(group),
-        std::make_shared<WeightedMean>(group)};
+        std::make_shared<WeightedMean>(group),
+        std::make_shared<PowerSGD>(group, PowerSGDOptions().start_after(0))};
     auto weight = leaf({8, 10});
     Reducer reducer({{"weight", weight}}, group, Options().exchange(all[kind]));
     reducer.set_functions({.ranks = [] { return 2; }});

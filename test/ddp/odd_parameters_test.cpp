@@ -68,7 +68,7 @@ TEST_CASE("exchanges of parameters without elements", "[exchange][odd]") {
       },
       [](const Group& group) -> std::shared_ptr<Exchange> {
         return std::make_shared<PowerSGD>(
-            group, PowerSGDOptions().min_compression_rate(0.1));
+            group, PowerSGDOptions().min_compression_rate(0.1).start_after(0));
       },
       [](const Group& group) -> std::shared_ptr<Exchange> {
         return std::make_shared<CheckFinite>(group);

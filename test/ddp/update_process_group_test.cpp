@@ -409,10 +409,12 @@ TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
     const auto other = part_of(group, {0, 1}, store);
     Linear plain(torch::nn::LinearOptions(6, 6).bias(false));
     Linear moved(torch::nn::LinearOptions(6, 6).bias(false));
-    const auto own = std::make_shared<PowerSGD>(group);
-    DistributedDataParallel one(plain,
-                                Options().process_group(group).exchange(
-                                    std::make_shared<PowerSGD>(group)));
+    const auto options = PowerSGDOptions().start_after(0);
+    const auto own = std::make_shared<PowerSGD>(group, options);
+    DistributedDataParallel one(
+        plain,
+        Options().process_group(group).exchange(
+            std::make_shared<PowerSGD>(group, options)));
     DistributedDataParallel model(moved,
                                   Options().process_group(group).exchange(own));
     const auto pass = [&](auto& wrapped, int step) {
@@ -426,7 +428,7 @@ TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
     }
     for (int step = 0; step < 4; ++step) {
       if (step == 2) {
-        const auto next = std::make_shared<PowerSGD>(other);
+        const auto next = std::make_shared<PowerSGD>(other, options);
         if (keeps) {
           next->load_state_dict(own->state_dict());
         }

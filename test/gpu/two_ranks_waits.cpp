@@ -92,8 +92,13 @@ const std::vector<Way>& ways() {
        kCompressed},
       {"DesyncGuard",
        [] { return with(std::make_shared<DesyncGuard>(process_group())); }},
+      {"PowerSGD, before its start",
+       [] { return with(std::make_shared<PowerSGD>(process_group())); }},
       {"PowerSGD",
-       [] { return with(std::make_shared<PowerSGD>(process_group())); },
+       [] {
+         return with(std::make_shared<PowerSGD>(
+             process_group(), PowerSGDOptions().start_after(0)));
+       },
        kCompressed},
       {"WeightedMean",
        [] { return with(std::make_shared<WeightedMean>(process_group())); }}};

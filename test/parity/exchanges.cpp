@@ -36,17 +36,15 @@ torch::nn::Sequential wide() {
 }
 
 ddp::PowerSGDOptions of_rank(int64_t rank) {
-  return ddp::PowerSGDOptions().rank(rank).min_compression_rate(1);
+  return ddp::PowerSGDOptions().rank(rank).min_compression_rate(1).start_after(
+      kStart);
 }
 
 void power(Log& log, const ddp::PowerSGDOptions& options) {
-  const auto group = ddp::process_group();
-  const auto exchange = std::make_shared<ddp::PowerSGD>(group, options);
+  const auto exchange =
+      std::make_shared<ddp::PowerSGD>(ddp::process_group(), options);
   const auto net = wide();
-  ddp::DistributedDataParallel model(
-      net,
-      Options().exchange(std::make_shared<ddp::SwitchExchange>(
-          std::make_shared<ddp::AllReduce>(group), kStart, exchange)));
+  ddp::DistributedDataParallel model(net, Options().exchange(exchange));
   torch::optim::SGD optimizer(model->parameters(), 0.0625);
   for (int64_t step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();

@@ -150,7 +150,8 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .make =
            [](const Group& group) {
              return std::make_shared<PowerSGD>(
-                 group, PowerSGDOptions().min_compression_rate(1));
+                 group,
+                 PowerSGDOptions().min_compression_rate(1).start_after(0));
            },
        .takes_sparse = false,
        .only_matrices = true,

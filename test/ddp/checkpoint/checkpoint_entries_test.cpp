@@ -46,11 +46,9 @@ std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
     case Kind::diloco:
       return std::make_shared<NoExchange>();
     case Kind::power_sgd:
-      return std::make_shared<SwitchExchange>(
-          mean,
-          2,
-          std::make_shared<PowerSGD>(
-              group, PowerSGDOptions().rank(1).min_compression_rate(1)));
+      return std::make_shared<PowerSGD>(
+          group,
+          PowerSGDOptions().rank(1).min_compression_rate(1).start_after(5));
   }
   return nullptr;
 }

@@ -30,7 +30,7 @@ using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
 PowerSGDOptions of_rank(int64_t rank) {
-  return PowerSGDOptions().rank(rank).min_compression_rate(1);
+  return PowerSGDOptions().rank(rank).min_compression_rate(1).start_after(0);
 }
 
 /// Returns an arbitrary matrix of full rank that depends on the seed.
@@ -130,6 +130,26 @@ TEST_CASE("later steps make up for the error of a compression",
   });
 }
 
+TEST_CASE("the first passes average gradients as they are",
+          "[exchange][powersgd]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const int64_t start = GENERATE(1, 2);
+  run_ranks(size, [&](const Group& group) {
+    Trained late(group, {8, 10}, of_rank(1).start_after(start));
+    Trained at_once(group, {8, 10}, of_rank(1));
+    for (int step = 0; step < 5; ++step) {
+      const auto mine = matrix({8, 10}, step + group->getRank());
+      const auto result = late.step(mine);
+      if (step < start) {
+        check_close(result, mean_of(size, {8, 10}, step));
+        TORCH_CHECK(late.exchange->statistics().numel_before == 0);
+      } else {
+        TORCH_CHECK(result.equal(at_once.step(mine)), step);
+      }
+    }
+  });
+}
+
 TEST_CASE("with a warm start a gradient that stays is found",
           "[exchange][powersgd]") {
   run_ranks(2, [](const Group& group) {
@@ -224,6 +244,23 @@ TEST_CASE("vectors, scalars and complex numbers travel as they are",
   });
 }
 
+TEST_CASE("the first passes send vectors, empty and complex gradients",
+          "[exchange][powersgd]") {
+  const double cap = GENERATE(1e-6, 25.0);
+  run_ranks(3, [&](const Group& group) {
+    Mixed mixed(group,
+                Options()
+                    .exchange(std::make_shared<PowerSGD>(
+                        group, of_rank(1).start_after(2)))
+                    .first_bucket_cap_mb(cap)
+                    .bucket_cap_mb(cap));
+    for (int step = 1; step <= 4; ++step) {
+      mixed.step(step * (group->getRank() + 1.0));
+      mixed.check(step * 2.0);
+    }
+  });
+}
+
 TEST_CASE("gradients of a rank that is lower, or zero",
           "[exchange][powersgd]") {
   const int64_t rank = GENERATE(1, 2, 3);
@@ -262,7 +299,7 @@ TEST_CASE("PowerSGD sends the factors", "[exchange][powersgd]") {
     Reducer reducer({{"weight", weight}, {"bias", bias}},
                     counted,
                     Options().exchange(std::make_shared<PowerSGD>(
-                        counted, PowerSGDOptions().rank(rank))));
+                        counted, PowerSGDOptions().rank(rank).start_after(0))));
     backward(reducer, weight.sum() + bias.sum());
     counted->take();
     backward(reducer, weight.sum() + bias.sum());
@@ -276,9 +313,12 @@ TEST_CASE("PowerSGD sends the factors", "[exchange][powersgd]") {
 TEST_CASE("a state goes on where it was saved", "[exchange][powersgd]") {
   const bool is_warm = GENERATE(false, true);
   const bool feeds_back = GENERATE(false, true);
+  const int64_t start = GENERATE(0, 1, 4);  // the state is saved after 3 passes
   run_ranks(2, [&](const Group& group) {
-    const auto options =
-        of_rank(2).warm_start(is_warm).error_feedback(feeds_back);
+    const auto options = of_rank(2)
+                             .warm_start(is_warm)
+                             .error_feedback(feeds_back)
+                             .start_after(start);
     const auto gradient = [&](int step) {
       return matrix({8, 10}, step + group->getRank());
     };
@@ -376,7 +416,8 @@ TEST_CASE("a state that does not fit is refused",
     other.step(matrix({8, 10}, 1));
   };
   load(state);
-  for (const std::string key : {"draws", "weight.error", "weight.q"}) {
+  for (const std::string key :
+       {"draws", "passes", "weight.error", "weight.q"}) {
     CHECK_THROWS_WITH(load(test::without(state, key)),
                       Contains("Expected " + key + " in the"));
     CHECK_THROWS_WITH(
@@ -412,6 +453,8 @@ TEST_CASE("what PowerSGD cannot do is refused",
                     Contains("Expected min_compression_rate"));
   CHECK_THROWS_WITH(make(PowerSGDOptions().orthogonalization_epsilon(-1)),
                     Contains("Expected orthogonalization_epsilon"));
+  CHECK_THROWS_WITH(make(PowerSGDOptions().start_after(-1)),
+                    Contains("Expected start_after") && Contains("got -1"));
   auto table = torch::zeros({5, 2}).requires_grad_();
   CHECK_THROWS_WITH(
       Reducer({{"table", table, true}},

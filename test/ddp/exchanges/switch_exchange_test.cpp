@@ -98,7 +98,7 @@ std::shared_ptr<Exchange> mean_over(const Group& group, int kind) {
                                              std::make_shared<QuantizedCode>());
     default:
       return std::make_shared<PowerSGD>(
-          group, PowerSGDOptions().min_compression_rate(1));
+          group, PowerSGDOptions().min_compression_rate(1).start_after(0));
   }
 }
 
