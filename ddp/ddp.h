@@ -21,7 +21,6 @@
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/exported/exported_module.h"
 #include "ddp/job/collectives.h"

@@ -163,9 +163,8 @@ class Checkpoint {
   /// which is part of the optimizer's entry.
   Checkpoint& add(std::string name, Stateful& object);
   /// As above, for a shared object: an `Exchange`, for example for the errors
-  /// of `PowerSGD` or the passes left of a `SwitchExchange`. `PowerSGD` checks
-  /// the sizes of its state only in the next pass, which throws if they do not
-  /// fit.
+  /// of `PowerSGD`, which checks the sizes of its state only in the next pass:
+  /// it throws if they do not fit.
   /// @throws c10::Error as above, or if `object` is null.
   Checkpoint& add(std::string name, std::shared_ptr<Stateful> object);
   /// Adds a variable of the program, which must outlive the Checkpoint; `load`

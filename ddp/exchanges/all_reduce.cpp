@@ -1,6 +1,5 @@
 #include "ddp/exchanges/all_reduce.h"
 
-#include <algorithm>
 #include <typeinfo>
 #include <utility>
 
@@ -14,10 +13,9 @@ AllReduce::AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options)
     : group_(detail::required_group(std::move(group))), options_(options) {}
 
-/// The reducer may have more ranks than the group, and fewer ranks may have
-/// inputs.
 double AllReduce::scale(int ranks) const {
-  return options_.mean() ? 1.0 / std::min(ranks, group_->getSize()) : 1;
+  detail::check_covers(group_->getSize(), ranks);
+  return options_.mean() ? 1.0 / ranks : 1;
 }
 
 bool detail::carries_marks(const Exchange& exchange, int ranks) {

@@ -39,14 +39,12 @@ struct AllReduceOptions {
 /// throws c10::Error.
 class AllReduce : public Exchange {
  public:
-  /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
-  ///   subset of them; the mean is over the ranks of this group.
+  /// @param group  the ranks of the reducer.
   /// @throws c10::Error if `group` is null.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});
 
   double scale(int ranks) const override;
-  int min_group_size() const override { return group_->getSize(); }
   std::string refuses_sparse() const override;
   /// @throws c10::Error that does not name the bucket if a rank has left.
   void start(const GradientBucket& bucket) override;

@@ -1,6 +1,5 @@
 #include "ddp/exchanges/coded_exchange.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -76,9 +75,9 @@ CodedExchange::CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
               "Expected a code for the gradients, but got none");
 }
 
-/// The reducer may have more ranks than the group, and fewer may have inputs.
 double CodedExchange::scale(int ranks) const {
-  return 1.0 / std::min(ranks, group_->getSize());
+  detail::check_covers(group_->getSize(), ranks);
+  return 1.0 / ranks;
 }
 
 int64_t CodedExchange::multiple_of(int /*ranks*/) const {

@@ -137,7 +137,6 @@ class CodedExchange : public Exchange {
                 std::shared_ptr<const GradientCode> code);
 
   double scale(int ranks) const override;
-  int min_group_size() const override { return group_->getSize(); }
   int64_t multiple_of(int ranks) const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

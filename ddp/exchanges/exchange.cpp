@@ -26,6 +26,15 @@ std::vector<at::Tensor> GradientBucket::gradients() const {
   return pieces;
 }
 
+void detail::check_covers(int size, int ranks) {
+  TORCH_CHECK(size >= ranks,
+              "Expected an exchange over the ",
+              ranks,
+              " ranks of the model, but got one over ",
+              size,
+              "; give both the same group");
+}
+
 double Exchange::scale(int ranks) const {
   return 1.0 / ranks;
 }
@@ -36,10 +45,6 @@ int64_t Exchange::multiple_of(int /*ranks*/) const {
 
 at::Tensor Exchange::allocate(int64_t numel, const at::TensorOptions& options) {
   return at::zeros({numel}, options);
-}
-
-int Exchange::min_group_size() const {
-  return 0;
 }
 
 std::string Exchange::refuses_sparse() const {

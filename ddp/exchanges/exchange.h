@@ -150,6 +150,7 @@ class Exchange : public Stateful {
   /// between ranks.
   /// @param ranks  number of ranks of the reducer or, in a `Join` that divides
   ///   by the ranks with inputs, their number.
+  /// @throws c10::Error if the exchange is over fewer ranks.
   virtual double scale(int ranks) const;
 
   /// Returns n if dense payloads are to be padded with zeros to a multiple of n
@@ -169,13 +170,6 @@ class Exchange : public Stateful {
   /// gets new memory from this allocator, without a call of this function.
   /// Default: memory of the device's allocator.
   virtual at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
-
-  /// Returns the smallest number of ranks over which this exchange ever
-  /// averages or sums. 0, the default: the exchange has no group of its own
-  /// that is smaller than the reducer's. An exchange over 2 or more ranks, but
-  /// fewer than the reducer's, cannot know how many of them have inputs left,
-  /// so a `Join` that divides by the ranks with inputs refuses it (c10::Error).
-  virtual int min_group_size() const;
 
   /// Returns the reason why this exchange cannot process sparse payloads, as
   /// the beginning of an error message that goes on with the parameter's name;
@@ -223,6 +217,11 @@ class Exchange : public Stateful {
 };
 
 namespace detail {
+
+/// For `Exchange::scale`: checks that an exchange over `size` ranks is over all
+/// ranks of the reducer. Each part of them would else train a model of its own.
+/// @throws c10::Error if `size` is below `ranks`.
+void check_covers(int size, int ranks);
 
 /// Claims an exchange for one reducer or one other exchange.
 class ExchangeClaim {

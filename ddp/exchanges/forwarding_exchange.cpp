@@ -25,10 +25,6 @@ at::Tensor ForwardingExchange::allocate(int64_t numel,
   return inner_->allocate(numel, options);
 }
 
-int ForwardingExchange::min_group_size() const {
-  return inner_->min_group_size();
-}
-
 std::string ForwardingExchange::refuses_sparse() const {
   return inner_->refuses_sparse();
 }

@@ -42,7 +42,6 @@ class ForwardingExchange : public Exchange {
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
-  int min_group_size() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -201,11 +201,11 @@ PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
 
 PowerSGD::~PowerSGD() = default;
 
-/// `finish` divides by the size of the group. The reducer may have more ranks
-/// than the group, and fewer may have inputs.
+/// `finish` divides by the size of the group.
 double PowerSGD::scale(int ranks) const {
   const int size = group_->getSize();
-  return static_cast<double>(size) / std::min(ranks, size);
+  detail::check_covers(size, ranks);
+  return static_cast<double>(size) / ranks;
 }
 
 void PowerSGD::start(const GradientBucket& given) {

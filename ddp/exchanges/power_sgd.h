@@ -132,7 +132,6 @@ class PowerSGD : public Exchange {
   ~PowerSGD() override;
 
   double scale(int ranks) const override;
-  int min_group_size() const override { return group_->getSize(); }
   /// @throws c10::Error on all ranks, in the first pass, if the ranks' options
   ///   differ. Also, on this rank, if an entry of a loaded state is missing for
   ///   a parameter or has other sizes.

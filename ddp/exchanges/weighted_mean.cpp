@@ -19,15 +19,7 @@ WeightedMean::WeightedMean(c10::intrusive_ptr<c10d::Backend> group)
 WeightedMean::WeightedMean(std::shared_ptr<Exchange> inner,
                            c10::intrusive_ptr<c10d::Backend> group)
     : ForwardingExchange(std::move(inner), "the weighted gradients"),
-      group_(detail::required_group(std::move(group))) {
-  const int among = this->inner().min_group_size();
-  TORCH_CHECK(among == 0 || among >= group_->getSize(),
-              "Expected an exchange among all ",
-              group_->getSize(),
-              " ranks inside a WeightedMean, but got one among ",
-              among,
-              "; put a WeightedMean over each group inside the SwitchExchange");
-}
+      group_(detail::required_group(std::move(group))) {}
 
 void WeightedMean::set_weight(double weight) {
   TORCH_CHECK(std::isfinite(weight) && weight >= 0,
@@ -39,7 +31,8 @@ void WeightedMean::set_weight(double weight) {
 }
 
 /// Ignores the number of ranks: the weights determine how many contribute.
-double WeightedMean::scale(int /*ranks*/) const {
+double WeightedMean::scale(int ranks) const {
+  detail::check_covers(group_->getSize(), ranks);
   return weight_ * inner().scale(group_->getSize());
 }
 

@@ -50,8 +50,7 @@ class WeightedMean : public ForwardingExchange {
   ///   that keeps a part of the gradients for a later step (`PowerSGD`) keeps
   ///   it multiplied by the weight of this step.
   /// @param group  its ranks.
-  /// @throws c10::Error if `inner` or `group` is null, or if `inner` averages
-  ///   among fewer ranks than the group's.
+  /// @throws c10::Error if `inner` or `group` is null.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 
@@ -63,8 +62,6 @@ class WeightedMean : public ForwardingExchange {
   /// Returns the weight times the inner exchange's factor for all ranks of the
   /// group, for any value of `ranks`.
   double scale(int ranks) const override;
-  /// Returns 0: the weights determine how many ranks contribute.
-  int min_group_size() const override { return 0; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;

@@ -42,7 +42,7 @@ std::string refusal_of(const Joinables& joinables, const JoinOptions& options) {
       return joinable.join_name() + " with another group than " +
              first.join_name();
     }
-    const auto refusal = joinable.refuses_join(options);
+    const auto refusal = joinable.refuses_join();
     if (!options.throw_on_early_termination() && !refusal.empty()) {
       return joinable.join_name() + " that " + refusal;
     }

@@ -70,13 +70,10 @@ class Joinable {
   /// Device for tensors of the group's collectives.
   virtual c10::Device join_device() const = 0;
 
-  /// Returns why this object cannot join with these options, as the end of a
-  /// clause that begins with the object's name and "that" ("has a
-  /// buffer_hook"), or "". A Join with throw_on_early_termination ignores the
-  /// answer.
-  virtual std::string refuses_join(const JoinOptions& /*options*/) const {
-    return "";
-  }
+  /// Returns why this object cannot join, as the end of a clause that begins
+  /// with the object's name and "that" ("has a buffer_hook"), or "". A Join
+  /// with throw_on_early_termination ignores the answer.
+  virtual std::string refuses_join() const { return ""; }
 
   /// Executes the collectives of one step together with the ranks that
   /// announced it. Called on ranks without inputs.
@@ -99,10 +96,7 @@ class Joinable {
 struct JoinOptions {
   /// True: divide gradients by the number of all ranks, so that every input of
   /// an epoch has the same weight. False: divide by the number of ranks that
-  /// still have inputs. False is refused for an exchange among some of the
-  /// ranks (`SwitchExchange`), because these ranks do not know how many of them
-  /// have inputs; use a `WeightedMean` there. With throw_on_early_termination
-  /// it is not refused.
+  /// still have inputs.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
   /// The first rank without inputs ends the loop on all ranks. Each rank gets
   /// an error that names this rank; the other ranks get the error in their next

@@ -74,11 +74,11 @@ struct ModelAveragerOptions {
 /// The parameters must be equal on all ranks at first
 /// (`DistributedDataParallel` ensures this). Between two averagings each rank
 /// trains with its own gradients, preferably under a `NoSyncGuard`: a pass then
-/// does not communicate and no rank waits for a slower one. `NoExchange`, also
-/// within a `SwitchExchange`, still makes an all-reduce of a few bytes over the
-/// wrapper's ranks and a broadcast of the buffers in each pass. To average the
-/// gradients of one host's ranks, give the wrapper a group of these ranks
-/// (`DistributedDataParallelOptions::process_group`).
+/// does not communicate and no rank waits for a slower one. `NoExchange` still
+/// makes an all-reduce of a few bytes over the wrapper's ranks and a broadcast
+/// of the buffers in each pass. To average the gradients of one host's ranks
+/// from a step on, give the wrapper a group of these ranks there
+/// (`update_process_group`).
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`. The gradients
 /// differ between ranks here, so a rank could skip a step, and the averaging

@@ -372,19 +372,7 @@ void DistributedDataParallelBase::end_join(int source) {
   }
 }
 
-std::string DistributedDataParallelBase::refuses_join(
-    const JoinOptions& options) const {
-  const int among = exchange_ ? exchange_->min_group_size() : 0;
-  if (!options.divide_by_initial_world_size() && among > 1 &&
-      among < group_->getSize()) {
-    return c10::str("exchanges gradients among ",
-                    among,
-                    " of ",
-                    group_->getSize(),
-                    " ranks, of which none knows how many have inputs: use "
-                    "divide_by_initial_world_size(true), or a WeightedMean "
-                    "with weights of 0");
-  }
+std::string DistributedDataParallelBase::refuses_join() const {
   if (options_.buffer_hook()) {
     return "has a buffer_hook, which does not know who has inputs";
   }

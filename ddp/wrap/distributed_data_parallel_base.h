@@ -112,7 +112,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
     return group_;
   }
   c10::Device join_device() const override { return device_; }
-  std::string refuses_join(const JoinOptions& options) const override;
+  std::string refuses_join() const override;
   void take_part(const JoinTurn& turn) override;
   void end_join(int source) override;
 

@@ -312,7 +312,7 @@ class Counter : public Joinable {
 TEST_CASE("a joinable that refuses is heard", "[join][errors]") {
   struct Refusing : Counter {
     using Counter::Counter;
-    std::string refuses_join(const JoinOptions& /*options*/) const override {
+    std::string refuses_join() const override {
       return "needs sums divided by all ranks";
     }
   };

@@ -3,6 +3,7 @@
 //
 // usage: parity exchanges FOLDER [CASE...]
 #include <numeric>
+#include <optional>
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -61,16 +62,13 @@ void power(Log& log, const ddp::PowerSGDOptions& options) {
   }
 }
 
-/// Uses a group of one rank for local gradients: their mean in it is the rank's
-/// own gradient.
 void post_local(Log& log, ddp::ModelAverager& averager) {
-  passes_side::Trained<passes_side::Net> trained(
-      passes_side::Net(Norm::none),
-      Options().exchange(std::make_shared<ddp::SwitchExchange>(
-          std::make_shared<ddp::AllReduce>(ddp::process_group()),
-          kStart,
-          std::make_shared<ddp::NoExchange>())));
+  passes_side::Trained trained(passes_side::Net{Norm::none});
   for (int64_t step = 0; step < kSteps; ++step) {
+    std::optional<ddp::NoSyncGuard> alone;
+    if (step >= kStart) {
+      alone.emplace(*trained.model);
+    }
     trained.train(inputs(step), targets(step));
     log.note("gradient", trained.net->first->weight.grad());
     averager.average_parameters(trained.model->parameters());

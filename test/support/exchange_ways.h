@@ -15,7 +15,6 @@
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
-#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 
 namespace ddp::test {
@@ -30,9 +29,8 @@ struct ExchangeWay {
     mean,         ///< in a `Join` of the ranks that the program chooses
     mean_of_all,  ///< always divided by the number of all ranks
     sum,
-    mean_then_sum,  ///< the mean in the first `kPassesOfFirst` passes
-    weighted,       ///< the weighted mean of a `WeightedMean`
-    own             ///< the rank's own gradient
+    weighted,  ///< the weighted mean of a `WeightedMean`
+    own        ///< the rank's own gradient
   };
   /// The fate of inf in a gradient. `spread`: other elements become NaN, too.
   enum class Infinity { kept, spread, an_error };
@@ -55,9 +53,6 @@ struct ExchangeWay {
 
   bool is_lossy() const { return coding_error > 0 || roundings > 0; }
 };
-
-/// Number of passes before a result `mean_then_sum` changes.
-constexpr int kPassesOfFirst = 2;
 
 template <class Way>
 std::shared_ptr<Exchange> over(const ExchangeWay::Group& group) {
@@ -157,25 +152,6 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .only_matrices = true,
        .roundings = 2,
        .adds_last_error = true},
-      {.name = "SwitchExchange",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<SwitchExchange>(
-                 std::make_shared<AllReduce>(group),
-                 kPassesOfFirst,
-                 coded_exchange(group, true));
-           },
-       .in_programs = false},  // the next row is in them
-      {.name = "SwitchExchange to the sum",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<SwitchExchange>(
-                 std::make_shared<AllReduce>(group),
-                 kPassesOfFirst,
-                 sum_over(group));
-           },
-       .result = Result::mean_then_sum,
-       .on_devices = false},
       {.name = "WeightedMean",
        .make = over<WeightedMean>,
        .result = Result::weighted},

@@ -7,6 +7,9 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -390,6 +393,24 @@ TEST_CASE("what an exchange does not take is said at once",
               group,
               Options().exchange(std::make_shared<SliceOfMemory>())),
       Contains("begins its storage") && Contains("at element 3"));
+}
+
+TEST_CASE("an exchange over some of the ranks is refused",
+          "[exchange][errors]") {
+  const auto two = c10::make_intrusive<FakeBackend>(2);
+  const auto kind = GENERATE(0, 1, 2, 3);
+  const std::vector<std::shared_ptr<Exchange>> all{
+      std::make_shared<AllReduce>(two, AllReduceOptions().mean(kind == 0)),
+      std::make_shared<WeightedMean>(two),
+      std::make_shared<CodedExchange>(two, std::make_shared<QuantizedCode>()),
+      std::make_shared<PowerSGD>(two)};
+  auto a = leaf(1, {8, 6});
+  Reducer reducer({{"a", a}},
+                  c10::make_intrusive<FakeBackend>(4),
+                  Options().exchange(all[kind]));
+  CHECK_THROWS_WITH(
+      backward(reducer, a.sum()),
+      Contains("over the 4 ranks of the model, but got one over 2"));
 }
 
 /// An all-reduce with one call that throws.

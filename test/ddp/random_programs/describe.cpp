@@ -154,8 +154,7 @@ bool is_long(const Program& program) {
       program.acts.begin(), program.acts.end(), [](const Act& act) {
         return act.kind == Act::Kind::train && act.model == 0;
       });
-  const bool changes = program.result() == ExchangeWay::Result::mean_then_sum;
-  return trains >= (program.scales || changes ? 5 : 2);
+  return trains >= (program.scales ? 5 : 2);
 }
 
 }  // namespace

@@ -42,7 +42,6 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::wrap:
       return wrap(act);
     case Act::Kind::regroup:
-      reduction_->regroup();
       return verify_and_broadcast(act.wrapper);
     case Act::Kind::train:
     case Act::Kind::pair:

@@ -54,8 +54,7 @@ PlainReduction::PlainReduction(const Program& program, const Learners& ranks)
 }
 
 void PlainReduction::wrap() {
-  forget();
-  regroup();
+  forget_pass();
   shared_.clear();
   for (size_t i = 0; i < names_.size(); ++i) {
     if (ranks_[0]->parameters[i].requires_grad() &&
@@ -91,11 +90,6 @@ void PlainReduction::keep(int rank) {
 }
 
 void PlainReduction::forget_pass() {
-  ++passes_;
-  forget();
-}
-
-void PlainReduction::forget() {
   for (auto& accumulated : accumulated_) {
     accumulated.clear();
   }
@@ -171,8 +165,6 @@ double PlainReduction::divisor(double usual, double weights) const {
       return weights;
     case Result::sum:
       return 1;
-    case Result::mean_then_sum:
-      return passes_ < kPassesOfFirst ? usual : 1;
     case Result::mean_of_all:
       return program_.size;
     default:

@@ -21,8 +21,6 @@ class PlainReduction {
 
   /// Registers the parameters that require gradients now.
   void wrap();
-  /// Starts with a new exchange.
-  void regroup() { passes_ = 0; }
   /// Runs a backward pass of one rank and records which parameters get a
   /// gradient.
   void backward(int rank, const torch::Tensor& loss, bool keeps_graph = false);
@@ -38,7 +36,6 @@ class PlainReduction {
  private:
   torch::Tensor gradient_of(size_t parameter,
                             const torch::Tensor& values) const;
-  void forget();
   bool is_in_graph(size_t parameter) const;
   double divisor(double usual, double weights) const;
   void let_go(const Pass& live);
@@ -52,7 +49,6 @@ class PlainReduction {
   const Learners& ranks_;
   std::vector<std::string> names_;  // of the parameters
   std::set<size_t> shared_;         // parameters that are reduced
-  int passes_ = 0;                  // passes of this exchange
   double last_error_ = 0;           // of the last pass, if it is sent again
   // By rank: parameters with a gradient from the last backward, and from local
   // passes.
