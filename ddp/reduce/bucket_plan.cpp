@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <c10/util/Exception.h>
@@ -28,7 +29,7 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
                         const BucketCaps& caps) {
   using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
   std::map<Key, Draft> open;
-  std::map<Key, size_t> closed;
+  std::set<Key> closed;
   std::vector<Draft> drafts;
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& gradient = gradients[order[place]];
@@ -43,10 +44,10 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
     draft.bytes +=
         gradient.numel * static_cast<int64_t>(c10::elementSize(gradient.dtype));
     draft.last_place = place;
-    if (draft.bytes >= caps[std::min(closed[key], caps.size() - 1)]) {
+    if (draft.bytes >= (closed.count(key) > 0 ? caps.later : caps.first)) {
       drafts.push_back(std::move(draft));
       open.erase(key);
-      ++closed[key];
+      closed.insert(key);
     }
   }
   for (auto& [key, draft] : open) {

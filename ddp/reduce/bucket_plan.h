@@ -18,10 +18,11 @@ struct GradientSpec {
   bool alone = false;  ///< gets a bucket of its own, for example if sparse
 };
 
-/// Sizes in bytes at which buckets of one dtype and device are full: the first
-/// bucket, the second and so on; the last size is for all later buckets. Never
-/// empty.
-using BucketCaps = std::vector<int64_t>;
+/// Sizes in bytes at which buckets of one dtype and device are full.
+struct BucketCaps {
+  int64_t first = 0;
+  int64_t later = 0;
+};
 
 /// Pure: returns the cap of all buckets but the first one, in bytes, if the
 /// program gives none. Over `ranks` ranks a bucket travels in 2 (ranks - 1)

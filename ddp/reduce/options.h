@@ -85,9 +85,6 @@ struct DistributedDataParallelOptions {
   /// Size of the first bucket of each dtype and device, smaller so that
   /// communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
-  /// Replaces both: sizes of the first bucket of each dtype and device, of the
-  /// second and so on. The last size is used for all later buckets.
-  TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
   /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass. Buffers of other shapes on a rank are an
   /// error when the module is wrapped, and on CPUs in each pass. On GPUs nobody

@@ -72,20 +72,9 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options,
       cap ? c10::str(*cap) : "none",
       " and ",
       options.first_bucket_cap_mb());
-  BucketCaps caps;
-  for (const double mebibytes : options.bucket_cap_mb_list()) {
-    TORCH_CHECK(mebibytes > 0,
-                "Expected the sizes in bucket_cap_mb_list to be positive, but "
-                "got ",
-                options.bucket_cap_mb_list());
-    caps.push_back(to_bytes(mebibytes));
-  }
-  if (caps.empty()) {
-    caps = {to_bytes(options.first_bucket_cap_mb()),
-            cap ? to_bytes(*cap)
-                : default_bucket_cap(group.getBackendName(), group.getSize())};
-  }
-  return caps;
+  return {to_bytes(options.first_bucket_cap_mb()),
+          cap ? to_bytes(*cap)
+              : default_bucket_cap(group.getBackendName(), group.getSize())};
 }
 
 /// @param exchange  lives as long as the buckets.

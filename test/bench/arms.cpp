@@ -167,11 +167,13 @@ std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,
                               const Group& group) {
   if (name.rfind("cap", 0) == 0) {
-    return our_arm(workload,
-                   group,
-                   sgd(),
-                   DistributedDataParallelOptions().bucket_cap_mb_list(
-                       {std::stod(name.substr(3))}));
+    const double cap = std::stod(name.substr(3));
+    return our_arm(
+        workload,
+        group,
+        sgd(),
+        DistributedDataParallelOptions().first_bucket_cap_mb(cap).bucket_cap_mb(
+            cap));
   }
   const auto all = makers();
   const auto maker = all.find(name);

@@ -46,12 +46,12 @@ TEST_CASE("buckets over Gloo grow with the number of ranks", "[bucket_plan]") {
   CHECK(default_bucket_cap("gloo", 1000) == 25 * kMiB);
 }
 
-TEST_CASE("each bucket may have a cap of its own", "[bucket_plan]") {
-  std::vector<GradientSpec> gradients(12, floats(10));
-  gradients[0].dtype = c10::kHalf;  // its own first bucket
-  const BucketCaps caps{10 * kFloatBytes, 30 * kFloatBytes, 20 * kFloatBytes};
-  CHECK(plan_buckets(gradients, in_order(12), caps) ==
-        BucketPlan{{0}, {1}, {2, 3, 4}, {5, 6}, {7, 8}, {9, 10}, {11}});
+TEST_CASE("each dtype has a first bucket", "[bucket_plan]") {
+  std::vector<GradientSpec> gradients(10, floats(10));
+  gradients[0].dtype = c10::kHalf;
+  const BucketCaps caps{5 * kFloatBytes, 30 * kFloatBytes};
+  CHECK(plan_buckets(gradients, in_order(10), caps) ==
+        BucketPlan{{0}, {1}, {2, 3, 4}, {5, 6, 7}, {8, 9}});
 }
 
 TEST_CASE("a gradient larger than the cap closes its bucket", "[bucket_plan]") {
@@ -132,12 +132,11 @@ TEST_CASE("one dtype is planned as c10d plans it", "[bucket_plan][oracle]") {
       tensors.push_back(at::empty({numel}));
       gradients.push_back(floats(numel));
     }
-    BucketCaps caps;
-    for (size_t i = 0, n = 1 + random() % 4; i < n; ++i) {
-      caps.push_back(1 + static_cast<int64_t>(random() % 700));
-    }
+    const BucketCaps caps{1 + static_cast<int64_t>(random() % 700),
+                          1 + static_cast<int64_t>(random() % 700)};
     const auto [expected, limits] = c10d::compute_bucket_assignment_by_size(
-        tensors, std::vector<size_t>(caps.begin(), caps.end()));
+        tensors,
+        {static_cast<size_t>(caps.first), static_cast<size_t>(caps.later)});
     CHECK(plan_buckets(gradients, in_order(tensors.size()), caps) == expected);
   }
 }

@@ -600,16 +600,16 @@ TEST_CASE("bad parameters", "[reducer][errors]") {
       Reducer({{"a", leaf(1)}}, backend, Options().bucket_cap_mb(0)),
       Catch::Contains("to be positive, but got 0"));
   CHECK_THROWS_WITH(
-      Reducer({{"a", leaf(1)}}, backend, Options().bucket_cap_mb_list({1, -2})),
-      Catch::Contains("to be positive, but got 1 -2"));
+      Reducer({{"a", leaf(1)}}, backend, Options().first_bucket_cap_mb(-2)),
+      Catch::Contains("to be positive, but got none and -2"));
 }
 
-TEST_CASE("a list of bucket sizes", "[reducer]") {
+TEST_CASE("sizes of the first and of later buckets", "[reducer]") {
   const double mib = 1 << 20;
   const Reducer reducer(
       {{"a", leaf(1, {8})}, {"b", leaf(1, {1})}, {"c", leaf(1, {4})}},
       c10::make_intrusive<FakeBackend>(2),
-      Options().bucket_cap_mb_list({16 / mib, 32 / mib}));
+      Options().first_bucket_cap_mb(16 / mib).bucket_cap_mb(32 / mib));
   CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{2}, {1, 0}});
 }
 

@@ -258,11 +258,11 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
   const bool has_two_buckets = GENERATE(false, true);
   const bool is_a_first = GENERATE(false, true);
   INFO(any_schedule());
-  const auto options =
-      has_two_buckets
-          ? Options().find_unused_parameters(true).bucket_cap_mb_list(
-                {0.001, 0.001})
-          : Options();
+  const auto options = has_two_buckets ? Options()
+                                             .find_unused_parameters(true)
+                                             .first_bucket_cap_mb(0.001)
+                                             .bucket_cap_mb(0.001)
+                                       : Options();
   run_nccl_ranks(2, [&](const NcclRank& rank) {
     auto a = torch::ones({300}, rank.device).requires_grad_();
     auto b = torch::ones({300}, rank.device).requires_grad_();

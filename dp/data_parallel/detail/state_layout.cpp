@@ -55,8 +55,8 @@ void place_slots(StateLayout& layout) {
   }
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  for (auto& members :
-       ddp::detail::plan_buckets(specs, order, {kBytesSentTogether})) {
+  for (auto& members : ddp::detail::plan_buckets(
+           specs, order, {kBytesSentTogether, kBytesSentTogether})) {
     FlatSpec flat{layout.slots[members.front()].dtype, 0, std::move(members)};
     for (const size_t member : flat.slots) {
       layout.slots[member].flat = layout.flats.size();
