@@ -37,8 +37,6 @@ class AveragingOptimizer : public Stateful {
   void save_averager(torch::serialize::OutputArchive& archive) const;
   /// Reads it. Without it in the archive, warns and starts the averager at step
   /// 0.
-  /// @throws c10::Error if it is not in the archive and the averager has an
-  ///   outer optimizer.
   void load_averager(torch::serialize::InputArchive& archive);
 
  private:
@@ -56,8 +54,7 @@ class AveragingOptimizer : public Stateful {
 /// resumed training averages in the same steps. A `Checkpoint` has the
 /// optimizer's state of rank 0: all ranks go on with its momentum. A file of
 /// the plain optimizer loads with a warning, and the averager then starts at
-/// step 0. With an outer optimizer (DiLoCo) such a file is a c10::Error: load
-/// the model alone first, then construct the averager.
+/// step 0.
 ///
 /// With a `GradScaler` set `GradScalerOptions::process_group`; without it the
 /// `step` of an enabled scaler throws if the averager has other ranks.
@@ -118,8 +115,6 @@ class PostLocalSGDOptimizer : public Optimizer,
 
   /// Loads both states. Without an averager's state in the archive, warns and
   /// starts the averager at step 0.
-  /// @throws c10::Error if the archive has no averager's state and the averager
-  ///   has an outer optimizer.
   void load(torch::serialize::InputArchive& archive) override {
     Optimizer::load(archive);
     load_averager(archive);

@@ -62,7 +62,7 @@ void power(Log& log, const ddp::PowerSGDOptions& options) {
   }
 }
 
-void post_local(Log& log, ddp::ModelAverager& averager) {
+void post_local(Log& log, std::vector<ddp::ModelAverager> averagers) {
   passes_side::Trained trained(passes_side::Net{Norm::none});
   for (int64_t step = 0; step < kSteps; ++step) {
     std::optional<ddp::NoSyncGuard> alone;
@@ -71,15 +71,17 @@ void post_local(Log& log, ddp::ModelAverager& averager) {
     }
     trained.train(inputs(step), targets(step));
     log.note("gradient", trained.net->first->weight.grad());
-    averager.average_parameters(trained.model->parameters());
+    for (auto& averager : averagers) {
+      averager.average_parameters(trained.model->parameters());
+    }
     log.state(trained.net);
   }
 }
 
 void periodic(Log& log, int64_t period) {
-  ddp::ModelAverager averager(
-      ddp::ModelAveragerOptions(period).warmup_steps(kStart));
-  post_local(log, averager);
+  post_local(log,
+             {ddp::ModelAverager(
+                 ddp::ModelAveragerOptions(period).warmup_steps(kStart))});
 }
 
 /// Averages over each half of the ranks in every step, and over all ranks in
@@ -90,11 +92,11 @@ void hierarchical(Log& log) {
   const auto middle = ranks.begin() + ddp::world_size() / 2;
   const auto lower = ddp::new_group({ranks.begin(), middle});
   const auto upper = ddp::new_group({middle, ranks.end()});
-  ddp::ModelAverager averager(
-      ddp::ModelAveragerOptions(
-          {{1, lower ? lower : upper}, {3, ddp::process_group()}})
-          .warmup_steps(kStart));
-  post_local(log, averager);
+  post_local(
+      log,
+      {ddp::ModelAverager(ddp::ModelAveragerOptions(1, lower ? lower : upper)
+                              .warmup_steps(kStart)),
+       ddp::ModelAverager(ddp::ModelAveragerOptions(3).warmup_steps(3))});
 }
 
 const std::vector<passes_side::Case> kCases{

@@ -14,7 +14,6 @@
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/optim/model_averager.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
@@ -34,15 +33,13 @@ using test::try_ranks;
 using torch::Tensor;
 using torch::optim::SGD;
 
-enum class Kind { post_local, averager, diloco, power_sgd };
+enum class Kind { post_local, averager, power_sgd };
 
 std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
   switch (kind) {
     case Kind::post_local:
     case Kind::averager:
       return std::make_shared<AllReduce>(group);
-    case Kind::diloco:
-      return std::make_shared<NoExchange>();
     case Kind::power_sgd:
       return std::make_shared<PowerSGD>(
           group,
@@ -60,20 +57,15 @@ struct Training {
               DistributedDataParallelOptions().process_group(group).exchange(
                   exchange)),
         checkpoint(net) {
-    const torch::optim::SGDOptions outer =
-        torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true);
-    const auto averager_options =
-        kind == Kind::diloco ? ModelAveragerOptions(3, group).outer(outer)
-                             : ModelAveragerOptions(3, group).warmup_steps(5);
-    averager =
-        std::make_shared<ModelAverager>(averager_options, model->parameters());
+    averager = std::make_shared<ModelAverager>(
+        ModelAveragerOptions(3, group).warmup_steps(5));
     if (kind == Kind::post_local) {
       optimizer = std::make_unique<PostLocalSGDOptimizer<SGD>>(
           averager, model->parameters(), 0.05);
     } else {
       optimizer = std::make_unique<SGD>(model->parameters(), 0.05);
     }
-    calls = kind == Kind::averager || kind == Kind::diloco;
+    calls = kind == Kind::averager;
     is_local = kind == Kind::averager || kind == Kind::post_local;
     checkpoint.process_group(group).add("optimizer", *optimizer);
     checkpoint.add("exchange", exchange);
@@ -112,11 +104,10 @@ struct Training {
 
 TEST_CASE("averagers and exchanges resume bit for bit",
           "[checkpoint][averager][exchange]") {
-  const auto kind =
-      GENERATE(Kind::post_local, Kind::averager, Kind::diloco, Kind::power_sgd);
+  const auto kind = GENERATE(Kind::post_local, Kind::averager, Kind::power_sgd);
   const bool is_early = GENERATE(true, false);  // in the first 5 passes
   // After these steps all ranks have the same parameters.
-  const int64_t saved_after = kind == Kind::diloco ? 3 : is_early ? 4 : 6;
+  const int64_t saved_after = is_early ? 4 : 6;
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
   run_ranks(2, [&](const Group& group) {
