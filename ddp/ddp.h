@@ -33,7 +33,6 @@
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/model_averager.h"
-#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reduce/buffer_hook.h"
 #include "ddp/wrap/distributed_data_parallel.h"

@@ -17,7 +17,6 @@
 #include "ddp/job/join.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
-#include "ddp/optim/post_local_sgd_optimizer.h"
 
 namespace ddp {
 namespace {
@@ -134,18 +133,6 @@ void GradScaler::check_scaled(const char* call) const {
               "scaler.scale(loss).backward()");
 }
 
-/// A rank that skips a step alone would skip the averager's collective.
-void GradScaler::check_averaging(
-    const torch::optim::Optimizer& optimizer) const {
-  const auto* averaging =
-      dynamic_cast<const detail::AveragingOptimizer*>(&optimizer);
-  TORCH_CHECK(
-      averaging == nullptr || group_ || !averaging->averager()->has_peers(),
-      "Expected a GradScaler with a process_group for a "
-      "PostLocalSGDOptimizer, because all ranks must skip the same steps, but "
-      "got none; set GradScalerOptions::process_group to all ranks");
-}
-
 /// Creates the scale on the device of the first loss.
 void GradScaler::prepare(c10::Device device) {
   if (scale_.defined()) {
@@ -219,7 +206,6 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     optimizer.step();
     return true;
   }
-  check_averaging(optimizer);
   check_scaled("step()");
   auto& progress = progress_[&optimizer];
   TORCH_CHECK(progress.stage != Stage::stepped,

@@ -110,9 +110,7 @@ class GradScaler : public Stateful {
   ///   learning rate schedule.
   /// @throws c10::Error if the optimizer has stepped since the last `update()`;
   ///   if none of its parameters has a gradient and no `process_group` is set;
-  ///   if the optimizer averages parameters over several ranks
-  ///   (`PostLocalSGDOptimizer`) and no `process_group` is set; and as
-  ///   `unscale_`, if that was not called before.
+  ///   and as `unscale_`, if that was not called before.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the iteration. Call it after the steps of all optimizers. Reduces the
@@ -172,7 +170,6 @@ class GradScaler : public Stateful {
   };
 
   void check_scaled(const char* call) const;
-  void check_averaging(const torch::optim::Optimizer& optimizer) const;
   void prepare(c10::Device device);
   at::Tensor agreed(const at::Tensor& found_inf) const;
 

@@ -145,8 +145,7 @@ class Checkpoint {
   /// from one of these is saved as that one, without state of its own, unless
   /// the class is `Stateful`. Another class that is not `Stateful`, for example
   /// LBFGS, is an error of `save` and `load` (c10::Error on all ranks). The
-  /// file is the same for all of them. For a PostLocalSGDOptimizer it also
-  /// contains the averager's "step", as PyTorch's does.
+  /// file is the same for all of them.
   template <class Type,
             std::enable_if_t<std::is_base_of_v<torch::optim::Optimizer, Type>,
                              int> = 0>
@@ -159,8 +158,7 @@ class Checkpoint {
   /// file.
   Checkpoint& add(std::string name, GradScaler& scaler);
   /// Adds an object with a state: a `ModelAverager`, or an object of the
-  /// program's own class. Do not add the averager of a `PostLocalSGDOptimizer`,
-  /// which is part of the optimizer's entry.
+  /// program's own class.
   Checkpoint& add(std::string name, Stateful& object);
   /// As above, for a shared object: an `Exchange`, for example for the errors
   /// of `PowerSGD`, which checks the sizes of its state only in the next pass:

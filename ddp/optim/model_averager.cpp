@@ -9,7 +9,6 @@
 namespace ddp {
 namespace {
 
-// As in PyTorch's PostLocalSGDOptimizer.
 constexpr const char* kStepEntry = "step";
 
 }  // namespace
@@ -28,7 +27,8 @@ ModelAverager::ModelAverager(ModelAveragerOptions options)
 
 bool ModelAverager::average_parameters(
     const std::vector<at::Tensor>& parameters) {
-  TORCH_CHECK(!has_peers() || !Join::is_running(),
+  const auto group = detail::peers(options_.process_group());
+  TORCH_CHECK(!group || !Join::is_running(),
               "Expected no ModelAverager in a Join, because ranks without "
               "inputs would miss its averages, but got one; give all ranks the "
               "same number of inputs");
@@ -36,7 +36,7 @@ bool ModelAverager::average_parameters(
   if (since_warmup < 0 || since_warmup % options_.period() != 0) {
     return false;
   }
-  if (const auto group = detail::peers(options_.process_group())) {
+  if (group) {
     detail::average_over_ranks(
         *group, detail::shared_of(detail::trained_of(parameters)));
   }
@@ -49,10 +49,6 @@ void ModelAverager::set_steps(int64_t steps) {
   steps_ = steps;
 }
 
-bool ModelAverager::has_peers() const {
-  return detail::peers(options_.process_group()) != nullptr;
-}
-
 c10::IValue ModelAverager::state_dict() const {
   auto state = detail::new_dict().toGenericDict();
   state.insert(kStepEntry, steps_);
@@ -60,24 +56,15 @@ c10::IValue ModelAverager::state_dict() const {
 }
 
 void ModelAverager::check_state_dict(const c10::IValue& state) const {
-  const detail::DictReader saved(state, "averager");
-  if (saved.has(kStepEntry)) {
-    const int64_t steps = saved.integer(kStepEntry);
-    TORCH_CHECK(
-        steps >= 0, "expected steps of an averager from 0 on, but got ", steps);
-  }
+  const int64_t steps =
+      detail::DictReader(state, "averager").integer(kStepEntry);
+  TORCH_CHECK(
+      steps >= 0, "expected steps of an averager from 0 on, but got ", steps);
 }
 
 void ModelAverager::load_state_dict(const c10::IValue& state) {
   check_state_dict(state);
-  const detail::DictReader saved(state, "averager");
-  const bool has_steps = saved.has(kStepEntry);
-  if (!has_steps) {
-    TORCH_WARN(
-        "Expected an averager's steps in the file, but got none; it begins "
-        "with step 0");
-  }
-  steps_ = has_steps ? saved.integer(kStepEntry) : 0;
+  steps_ = detail::DictReader(state, "averager").integer(kStepEntry);
 }
 
 }  // namespace ddp

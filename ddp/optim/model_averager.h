@@ -39,10 +39,9 @@ struct ModelAveragerOptions {
 
 /// Averages the ranks' parameters every few optimizer steps, instead of their
 /// gradients in each step: local SGD. Call `average_parameters` after each
-/// step, or use a `PostLocalSGDOptimizer`, whose step calls it. For groups of
-/// ranks that average often, and all ranks seldom (PyTorch's
-/// HierarchicalModelAverager), call two averagers after each step, that of the
-/// group first.
+/// step. For groups of ranks that average often, and all ranks seldom
+/// (PyTorch's HierarchicalModelAverager), call two averagers after each step,
+/// that of the group first.
 ///
 /// The parameters must be equal on all ranks at first
 /// (`DistributedDataParallel` ensures this). Between two averagings each rank
@@ -53,10 +52,9 @@ struct ModelAveragerOptions {
 /// from a step on, give the wrapper a group of these ranks there
 /// (`update_process_group`).
 ///
-/// With a `GradScaler` set `GradScalerOptions::process_group`. The gradients
-/// differ between ranks here, so a rank could skip a step, and the averaging
-/// after it, alone. Without the group the `step` of an enabled scaler throws
-/// for a `PostLocalSGDOptimizer` with other ranks.
+/// With a `GradScaler` set `GradScalerOptions::process_group`, because the
+/// gradients differ between ranks here, so that a rank could skip a step alone.
+/// Call `average_parameters` after each `GradScaler::step`, also a skipped one.
 ///
 /// A `Join` refuses an averager with other ranks.
 ///
@@ -113,15 +111,10 @@ class ModelAverager : public Stateful {
   /// @throws c10::Error if it is negative.
   void set_steps(int64_t steps);
 
-  /// Returns true if there are other ranks than this one.
-  bool has_peers() const;
-
   /// Returns the number of steps, for `Checkpoint::add`.
   c10::IValue state_dict() const override;
-  /// @throws c10::Error if the number of steps is negative.
+  /// @throws c10::Error if the number of steps is missing or negative.
   void check_state_dict(const c10::IValue& state) const override;
-  /// Continues from a state. Without a number of steps in it, as in a file of a
-  /// plain optimizer, warns and begins with step 0.
   void load_state_dict(const c10::IValue& state) override;
 
  private:

@@ -18,10 +18,10 @@ enum class CheckpointScope {
 
 /// An object with a state that a `Checkpoint` saves and loads. Corresponds to
 /// PyTorch's torch.distributed.checkpoint.stateful.Stateful.
-/// `ZeroRedundancyOptimizer`, `PostLocalSGDOptimizer`, `ModelAverager`,
-/// `GradScaler`, `DistributedSampler` and `Exchange` implement it; a class of
-/// the program may, too. `Checkpoint::add` takes these objects, and modules,
-/// LibTorch's optimizers and variables as they are.
+/// `ZeroRedundancyOptimizer`, `ModelAverager`, `GradScaler`,
+/// `DistributedSampler` and `Exchange` implement it; a class of the program
+/// may, too. `Checkpoint::add` takes these objects, and modules, LibTorch's
+/// optimizers and variables as they are.
 ///
 /// A state is a value that Python's torch.load can read: None, bool, int,
 /// float, complex, str, a dense tensor, and dicts, lists and tuples of these.

@@ -8,7 +8,6 @@
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -332,24 +331,6 @@ TEST_CASE("a rank without gradients agrees with the others",
     scaler.update();
     TORCH_CHECK(scaler.get_scale() == (is_bad ? 4 : 8));
   });
-}
-
-TEST_CASE("an optimizer that averages needs ranks that agree",
-          "[grad_scaler][errors]") {
-  const auto group = c10::make_intrusive<FakeBackend>(2);
-  const auto weight = torch::zeros({3}).requires_grad_();
-  PostLocalSGDOptimizer<SGD> optimizer(
-      std::make_shared<ModelAverager>(ModelAveragerOptions(2, group)),
-      std::vector<Tensor>{weight},
-      0.5);
-  GradScaler alone;
-  alone.scale(weight.sum()).backward();
-  CHECK_THROWS_WITH(alone.step(optimizer),
-                    Catch::Contains("with a process_group for a "
-                                    "PostLocalSGDOptimizer"));
-  GradScaler together(Options().process_group(group));
-  together.scale(weight.sum());
-  CHECK(together.step(optimizer));
 }
 
 TEST_CASE("ranks agree by one number an optimizer", "[grad_scaler][ranks]") {

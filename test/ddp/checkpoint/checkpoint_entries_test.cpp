@@ -16,7 +16,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/optim/model_averager.h"
-#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -33,11 +32,10 @@ using test::try_ranks;
 using torch::Tensor;
 using torch::optim::SGD;
 
-enum class Kind { post_local, averager, power_sgd };
+enum class Kind { averager, power_sgd };
 
 std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
   switch (kind) {
-    case Kind::post_local:
     case Kind::averager:
       return std::make_shared<AllReduce>(group);
     case Kind::power_sgd:
@@ -48,7 +46,8 @@ std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
   return nullptr;
 }
 
-/// A training that calls the averager in the optimizer's step, or after it.
+/// A training that averages gradients, and with an averager parameters from
+/// step 5 on.
 struct Training {
   Training(Kind kind, const Group& group)
       : rank(group->getRank()),
@@ -59,17 +58,11 @@ struct Training {
         checkpoint(net) {
     averager = std::make_shared<ModelAverager>(
         ModelAveragerOptions(3, group).warmup_steps(5));
-    if (kind == Kind::post_local) {
-      optimizer = std::make_unique<PostLocalSGDOptimizer<SGD>>(
-          averager, model->parameters(), 0.05);
-    } else {
-      optimizer = std::make_unique<SGD>(model->parameters(), 0.05);
-    }
-    calls = kind == Kind::averager;
-    is_local = kind == Kind::averager || kind == Kind::post_local;
+    optimizer = std::make_unique<SGD>(model->parameters(), 0.05);
+    averages = kind == Kind::averager;
     checkpoint.process_group(group).add("optimizer", *optimizer);
     checkpoint.add("exchange", exchange);
-    if (calls) {
+    if (averages) {
       checkpoint.add("averager", *averager);
     }
   }
@@ -80,12 +73,12 @@ struct Training {
       const auto x = torch::arange(8 * 6, torch::kFloat).view({8, 6});
       const auto batch = (x * (rank + 2.0) + step * 1.7).sin();
       std::optional<NoSyncGuard> alone;
-      if (is_local && step >= 5) {
+      if (averages && step >= 5) {
         alone.emplace(*model);
       }
       model->forward(batch).pow(2).sum().backward();
       optimizer->step();
-      if (calls) {
+      if (averages) {
         averager->average_parameters(model->parameters());
       }
     }
@@ -97,14 +90,13 @@ struct Training {
   DistributedDataParallel<torch::nn::LinearImpl> model;
   std::shared_ptr<ModelAverager> averager;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  bool calls = false;
-  bool is_local = false;  // trains alone from step 5 on
+  bool averages = false;
   Checkpoint checkpoint;
 };
 
 TEST_CASE("averagers and exchanges resume bit for bit",
           "[checkpoint][averager][exchange]") {
-  const auto kind = GENERATE(Kind::post_local, Kind::averager, Kind::power_sgd);
+  const auto kind = GENERATE(Kind::averager, Kind::power_sgd);
   const bool is_early = GENERATE(true, false);  // in the first 5 passes
   // After these steps all ranks have the same parameters.
   const int64_t saved_after = is_early ? 4 : 6;
@@ -119,7 +111,7 @@ TEST_CASE("averagers and exchanges resume bit for bit",
     Training resumed(kind, group);
     resumed.run(0, 1);
     resumed.checkpoint.load(path);
-    TORCH_CHECK(!resumed.calls || resumed.averager->steps() == saved_after);
+    TORCH_CHECK(!resumed.averages || resumed.averager->steps() == saved_after);
     resumed.run(saved_after, 14);
     TORCH_CHECK(torch::equal(resumed.net->weight, whole.net->weight),
                 resumed.net->weight,
@@ -127,25 +119,22 @@ TEST_CASE("averagers and exchanges resume bit for bit",
   });
 }
 
-TEST_CASE("a file without an averager's steps begins with step 0",
-          "[checkpoint][averager]") {
+TEST_CASE("an averager's steps are in a checkpoint", "[checkpoint][averager]") {
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
-  const auto weight = torch::zeros({3}).requires_grad_();
-  SGD plain(std::vector<Tensor>{weight}, 0.1);
-  Checkpoint().add("optimizer", plain).save(path);
-  PostLocalSGDOptimizer<SGD> averaged(
-      std::make_shared<ModelAverager>(ModelAveragerOptions(2)),
-      std::vector<Tensor>{weight},
-      0.1);
-  averaged.averager()->set_steps(7);
-  Checkpoint().add("optimizer", averaged).load(path);
-  CHECK(averaged.averager()->steps() == 0);
-  averaged.averager()->set_steps(9);
-  Checkpoint().add("optimizer", averaged).save(path);
+  ModelAverager averager(ModelAveragerOptions(2));
+  averager.set_steps(9);
+  Checkpoint().add("averager", averager).save(path);
   const auto file = detail::read_torch_file(path).value.toGenericDict();
-  CHECK(file.at("optimizer").toGenericDict().at("step").toInt() == 9);
-  Checkpoint().add("optimizer", plain).load(path);  // and back to a plain one
+  CHECK(file.at("averager").toGenericDict().at("step").toInt() == 9);
+  averager.set_steps(0);
+  Checkpoint().add("averager", averager).load(path);
+  CHECK(averager.steps() == 9);
+  const auto negative = averager.state_dict();
+  negative.toGenericDict().insert_or_assign("step", -1);
+  CHECK_THROWS_WITH(averager.load_state_dict(negative), Contains("got -1"));
+  CHECK_THROWS_WITH(averager.load_state_dict(detail::new_dict()),
+                    Contains("step"));
 }
 
 struct Variables {

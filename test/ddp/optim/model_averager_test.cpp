@@ -1,16 +1,10 @@
-// Ranks that average their parameters every few steps: by calls, and in the
-// optimizer's own step.
+// Ranks that average their parameters every few steps.
 #include "ddp/optim/model_averager.h"
 
 #include <optional>
-#include <sstream>
 
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/schedulers/step_lr.h>
-#include <torch/optim/serialize.h>
 #include <torch/optim/sgd.h>
-#include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -19,11 +13,8 @@
 #include "ddp/job/backends.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/join.h"
-#include "ddp/optim/fused.h"
-#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
-#include "test/support/fake_backend.h"
 #include "test/support/forwarding_backend.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
@@ -35,7 +26,6 @@ namespace model_averager_test {
 using Catch::Contains;
 using test::all_equal;
 using test::backward;
-using test::FakeBackend;
 using test::gauss;
 using test::Group;
 using test::run_ranks;
@@ -241,43 +231,6 @@ TEST_CASE("a period that makes no sense is refused", "[averager][errors]") {
   CHECK_THROWS_WITH(averager.set_steps(-2), Contains("but got -2"));
 }
 
-TEST_CASE("an optimizer averages in its step", "[averager][optim]") {
-  run_ranks(3, [](const Group& group) {
-    auto mine = leaf(1);
-    auto plain = leaf(1);
-    PostLocalSGDOptimizer<torch::optim::SGD> both(
-        std::make_shared<ModelAverager>(Every(2, group).warmup_steps(1)),
-        std::vector<Tensor>{mine},
-        torch::optim::SGDOptions(0.1).momentum(0.9));
-    ModelAverager averager(Every(2, group).warmup_steps(1));
-    torch::optim::SGD steps(std::vector<Tensor>{plain},
-                            torch::optim::SGDOptions(0.1).momentum(0.9));
-    torch::optim::StepLR schedule_both(both, 3, 0.5);
-    torch::optim::StepLR schedule(steps, 3, 0.5);
-    for (int step = 0; step < 8; ++step) {
-      const auto loss_of = [&](const Tensor& weight) {
-        return (weight - group->getRank() * (step + 1)).pow(2).sum();
-      };
-      const auto loss = both.step([&] {
-        both.zero_grad();
-        auto value = loss_of(mine);
-        value.backward();
-        return value;
-      });
-      steps.zero_grad();
-      const auto expected = loss_of(plain);
-      expected.backward();
-      steps.step();
-      averager.average_parameters({plain});
-      schedule_both.step();
-      schedule.step();
-      TORCH_CHECK(loss.equal(expected));
-      TORCH_CHECK(mine.equal(plain), step, mine, plain);
-    }
-    TORCH_CHECK(both.averager()->steps() == 8);
-  });
-}
-
 TEST_CASE("parameters that a wrapper ignores are not averaged", "[averager]") {
   run_ranks(2, [](const Group& group) {
     torch::nn::Linear net(2, 2);
@@ -295,45 +248,6 @@ TEST_CASE("parameters that a wrapper ignores are not averaged", "[averager]") {
     TORCH_CHECK(net->weight.eq(0.5).all().item<bool>(), net->weight);
     TORCH_CHECK(net->bias.eq(group->getRank()).all().item<bool>(), net->bias);
   });
-}
-
-TEST_CASE("a resumed optimizer averages in the same steps",
-          "[averager][optim]") {
-  const auto group = c10::make_intrusive<FakeBackend>(2);
-  const auto make = [&](Tensor weight) {
-    return std::make_unique<PostLocalSGDOptimizer<FusedAdamW>>(
-        std::make_shared<ModelAverager>(Every(3, group).warmup_steps(2)),
-        std::vector<Tensor>{std::move(weight)},
-        torch::optim::AdamWOptions(0.1));
-  };
-  auto weight = leaf(1);
-  const auto first = make(weight);
-  for (int step = 0; step < 4; ++step) {
-    weight.mutable_grad() = torch::ones_like(weight);
-    first->step();
-  }
-  std::stringstream file;
-  torch::save(*first, file);
-  const auto second = make(weight);
-  torch::load(*second, file);
-  CHECK(second->averager()->steps() == 4);
-  CHECK(second->state().size() == 1);
-  group->take_calls();
-  second->step();  // the fifth step
-  CHECK(group->take_calls().empty());
-  second->step();  // three steps after the first average
-  CHECK(group->take_calls().size() == 1);
-
-  // A file of the optimizer alone.
-  std::stringstream plain;
-  FusedAdamW alone(std::vector<Tensor>{weight},
-                   torch::optim::AdamWOptions(0.1));
-  torch::save(alone, plain);
-  torch::load(*second, plain);
-  CHECK(second->averager()->steps() == 0);
-  CHECK_THROWS_WITH(PostLocalSGDOptimizer<torch::optim::SGD>(
-                        nullptr, std::vector<Tensor>{weight}, 0.1),
-                    Contains("an averager for PostLocalSGDOptimizer"));
 }
 
 TEST_CASE("an averager is refused in a join", "[averager][join][errors]") {
