@@ -317,7 +317,7 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///
 /// - `device` is the CPU: MPI's collectives of CPU tensors, each of which has
 ///   completed when it returns: all-reduce, broadcast, all-gather, gather
-///   and barrier, so a `CodedExchange` does not run. Half and BFloat16 are
+///   and barrier, so a `QuantizedExchange` does not run. Half and BFloat16 are
 ///   reduced in float, integers in 64 bits.
 /// - `device` is a GPU: an NCCL group. The ranks find each other through a
 ///   store at rank 0; the kernel chooses its port, and `comm` transports it.

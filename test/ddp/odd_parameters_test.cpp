@@ -7,9 +7,9 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/optim/fused.h"
 #include "test/support/catch.h"
 #include "test/support/gradients.h"
@@ -63,8 +63,7 @@ TEST_CASE("exchanges of parameters without elements", "[exchange][odd]") {
         return std::make_shared<CastExchange>(group, torch::kBFloat16);
       },
       [](const Group& group) -> std::shared_ptr<Exchange> {
-        return std::make_shared<CodedExchange>(
-            group, std::make_shared<QuantizedCode>());
+        return std::make_shared<QuantizedExchange>(group);
       },
       [](const Group& group) -> std::shared_ptr<Exchange> {
         return std::make_shared<PowerSGD>(

@@ -17,7 +17,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/job/monitored_backend.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
@@ -332,8 +332,7 @@ TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
     net->to(rank.device);
     auto options = Options().process_group(job);
     if (has_code) {
-      options.exchange(std::make_shared<CodedExchange>(
-          job, std::make_shared<NarrowCode>(torch::kBFloat16)));
+      options.exchange(std::make_shared<QuantizedExchange>(job));
     }
     DistributedDataParallel model(net, options);
     auto& vote = record->stop_vote();

@@ -229,10 +229,10 @@ TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
     };
     auto first = some_nans();  // at lower addresses than the bucket
     const auto a = torch::ones({97}, options).requires_grad_();
-    Reducer reducer({{"a", a}},
-                    rank.group,
-                    Options().exchange(
-                        test::coded_exchange(rank.group, /*is_narrow=*/false)));
+    Reducer reducer(
+        {{"a", a}},
+        rank.group,
+        Options().exchange(std::make_shared<QuantizedExchange>(rank.group, 4)));
     first.clear();
     for (int pass = 1; pass <= 4; ++pass) {
       a.mutable_grad() = Tensor();

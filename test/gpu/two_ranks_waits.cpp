@@ -15,9 +15,9 @@
 
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
@@ -78,16 +78,9 @@ const std::vector<Way>& ways() {
              std::make_shared<CastExchange>(process_group(), torch::kBFloat16));
        },
        kRounded},
-      {"CodedExchange, narrow",
+      {"QuantizedExchange",
        [] {
-         return with(std::make_shared<CodedExchange>(
-             process_group(), std::make_shared<NarrowCode>(torch::kBFloat16)));
-       },
-       kRounded},
-      {"CodedExchange, quantized",
-       [] {
-         return with(std::make_shared<CodedExchange>(
-             process_group(), std::make_shared<QuantizedCode>(64)));
+         return with(std::make_shared<QuantizedExchange>(process_group(), 64));
        },
        kCompressed},
       {"DesyncGuard",

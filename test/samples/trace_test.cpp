@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/reducer.h"
 #include "test/samples/trace_events.h"
 #include "test/support/catch.h"
@@ -127,12 +127,10 @@ TEST_CASE("the profiler sees all of Gloo's collectives", "[trace]") {
   ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   ddp::test::run_ranks(2, [](const ddp::test::Group& group) {
     const auto weight = torch::ones({64}, torch::requires_grad());
-    ddp::Reducer reducer(
-        {{"weight", weight}},
-        group,
-        ddp::DistributedDataParallelOptions().exchange(
-            std::make_shared<ddp::CodedExchange>(
-                group, std::make_shared<ddp::NarrowCode>(torch::kBFloat16))));
+    ddp::Reducer reducer({{"weight", weight}},
+                         group,
+                         ddp::DistributedDataParallelOptions().exchange(
+                             std::make_shared<ddp::QuantizedExchange>(group)));
     std::optional<Profiler> profiler;  // one per process
     if (group->getRank() == 0) {
       profiler.emplace(torch::kCPU);

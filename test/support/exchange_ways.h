@@ -10,11 +10,11 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 
 namespace ddp::test {
@@ -63,16 +63,6 @@ inline std::shared_ptr<AllReduce> sum_over(const ExchangeWay::Group& group) {
   return std::make_shared<AllReduce>(group, AllReduceOptions().mean(false));
 }
 
-inline std::shared_ptr<CodedExchange> coded_exchange(
-    const ExchangeWay::Group& group, bool is_narrow) {
-  if (is_narrow) {
-    return std::make_shared<CodedExchange>(
-        group, std::make_shared<NarrowCode>(torch::kBFloat16));
-  }
-  return std::make_shared<CodedExchange>(group,
-                                         std::make_shared<QuantizedCode>(4));
-}
-
 /// Returns the exchanges of the tests. Over GPUs the host waits in some of
 /// them.
 inline const std::vector<ExchangeWay>& exchange_ways() {
@@ -91,14 +81,13 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
       {.name = "CheckFinite",
        .make = over<CheckFinite>,
        .infinity = Infinity::an_error},
-      {.name = "CodedExchange, narrow",
-       .make = [](const Group& group) { return coded_exchange(group, true); },
-       .is_narrow = true,
-       .takes_sparse = false},
       // Rounds each rank's share and the mean to 1/127 of the largest element
       // of a block.
-      {.name = "CodedExchange, quantized",
-       .make = [](const Group& group) { return coded_exchange(group, false); },
+      {.name = "QuantizedExchange",
+       .make =
+           [](const Group& group) {
+             return std::make_shared<QuantizedExchange>(group, 4);
+           },
        .infinity = Infinity::spread,
        .takes_sparse = false,
        .coding_error = 2.0 / 254,

@@ -144,7 +144,7 @@ class DenseBucket : public Bucket {
   /// Allocates new memory for the payload and all its parts. Values are lost.
   void swap_memory();
   /// Fills the padding with zeros: an exchange of the whole payload (inf and
-  /// NaN in a block of `QuantizedCode`) has written to it.
+  /// NaN in a block of a `QuantizedExchange`) has written to it.
   void clear_padding();
 
  private:

@@ -7,8 +7,8 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
@@ -402,7 +402,7 @@ TEST_CASE("an exchange over some of the ranks is refused",
   const std::vector<std::shared_ptr<Exchange>> all{
       std::make_shared<AllReduce>(two, AllReduceOptions().mean(kind == 0)),
       std::make_shared<WeightedMean>(two),
-      std::make_shared<CodedExchange>(two, std::make_shared<QuantizedCode>()),
+      std::make_shared<QuantizedExchange>(two),
       std::make_shared<PowerSGD>(two)};
   auto a = leaf(1, {8, 6});
   Reducer reducer({{"a", a}},

@@ -1,4 +1,4 @@
-#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/quantized_exchange.h"
 
 #include <limits>
 
@@ -12,7 +12,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace coded_exchange_test {
+namespace quantized_exchange_test {
 
 using Catch::Contains;
 using test::all_equal;
@@ -24,20 +24,10 @@ using test::leaf;
 using test::run_ranks;
 using test::try_ranks;
 using torch::Tensor;
-using Code = std::shared_ptr<const GradientCode>;
 using Options = DistributedDataParallelOptions;
 
-Code quantized(int64_t block = 256) {
-  return std::make_shared<QuantizedCode>(block);
-}
-
-Code narrow(torch::Dtype dtype = torch::kBFloat16) {
-  return std::make_shared<NarrowCode>(dtype);
-}
-
-Options coded(const Group& group, Code code) {
-  return Options().exchange(
-      std::make_shared<CodedExchange>(group, std::move(code)));
+Options quantized(const Group& group, int64_t block = 256) {
+  return Options().exchange(std::make_shared<QuantizedExchange>(group, block));
 }
 
 /// Returns arbitrary numbers that depend on the seed.
@@ -50,7 +40,7 @@ Tensor numbers(int64_t count, double seed) {
 }
 
 TEST_CASE("blocks of one number arrive but for its rounding",
-          "[exchange][coded]") {
+          "[exchange][quantized]") {
   const int size = GENERATE(1, 2, 3, 4);
   const bool as_view = GENERATE(false, true);
   const auto dtype = GENERATE(torch::kFloat, torch::kDouble, torch::kBFloat16);
@@ -61,7 +51,7 @@ TEST_CASE("blocks of one number arrive but for its rounding",
                      .requires_grad_();
     Reducer reducer({{"plain", plain}, {"image", image}},
                     group,
-                    coded(group, quantized(4))
+                    quantized(group, 4)
                         .gradient_as_bucket_view(as_view)
                         .first_bucket_cap_mb(1e-6)
                         .bucket_cap_mb(1e-6));
@@ -81,13 +71,13 @@ TEST_CASE("blocks of one number arrive but for its rounding",
 }
 
 TEST_CASE("an 8-bit mean is as exact as it is said to be",
-          "[exchange][coded]") {
+          "[exchange][quantized]") {
   const int size = GENERATE(1, 2, 3, 4);
   const int64_t block = GENERATE(4, 256);
   run_ranks(size, [&](const Group& group) {
     const int64_t numel = 2048;
     auto weight = leaf({numel});
-    Reducer reducer({{"w", weight}}, group, coded(group, quantized(block)));
+    Reducer reducer({{"w", weight}}, group, quantized(group, block));
     for (int step = 0; step < 3; ++step) {
       weight.mutable_grad().reset();
       const auto gradient = [&](int rank) {
@@ -112,14 +102,11 @@ TEST_CASE("an 8-bit mean is as exact as it is said to be",
   });
 }
 
-TEST_CASE("coded gradients are the same on all ranks, bit for bit",
-          "[exchange][coded]") {
-  const bool is_narrow = GENERATE(false, true);
+TEST_CASE("quantized gradients are the same on all ranks, bit for bit",
+          "[exchange][quantized]") {
   run_ranks(4, [&](const Group& group) {
     auto weight = leaf({3000});
-    Reducer reducer({{"w", weight}},
-                    group,
-                    coded(group, is_narrow ? narrow() : quantized()));
+    Reducer reducer({{"w", weight}}, group, quantized(group));
     for (int step = 0; step < 3; ++step) {
       weight.mutable_grad().reset();
       backward(reducer, (weight * numbers(3000, group->getRank())).sum());
@@ -130,73 +117,31 @@ TEST_CASE("coded gradients are the same on all ranks, bit for bit",
   });
 }
 
-TEST_CASE("narrow gradients are added up in float and rounded once more",
-          "[exchange][coded]") {
-  const int size = GENERATE(1, 2, 3, 4);
-  const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
-  run_ranks(size, [&](const Group& group) {
-    auto weight = leaf({100});
-    Reducer reducer({{"w", weight}}, group, coded(group, narrow(dtype)));
-    for (int step = 1; step <= 2; ++step) {
-      weight.mutable_grad().reset();
-      const auto share = [&](int rank) {
-        return (numbers(100, rank) * (step * size)).mul(1.0 / size).to(dtype);
-      };
-      backward(
-          reducer,
-          (weight * (numbers(100, group->getRank()) * (step * size))).sum());
-      auto sum = torch::zeros({100});
-      for (int rank = 0; rank < size; ++rank) {
-        sum += share(rank).to(torch::kFloat);
-      }
-      const auto expected = sum.to(dtype).to(torch::kFloat);
-      TORCH_CHECK(weight.grad().equal(expected));
-    }
-  });
-}
-
-TEST_CASE("small numbers are not lost in a narrow sum", "[exchange][coded]") {
-  const int size = 4;
-  run_ranks(size, [&](const Group& group) {
-    auto weight = leaf({8});
-    Reducer reducer({{"w", weight}}, group, coded(group, narrow()));
-    // 256 + 1 + 1 + 1: in bfloat16 each single addition would be rounded away.
-    const double share = group->getRank() == 0 ? 256 : 1;
-    backward(reducer, weight.sum() * (share * size));
-    const auto sum = torch::full({8}, 259.0).to(torch::kBFloat16);
-    TORCH_CHECK(weight.grad().equal(sum.to(torch::kFloat)), weight.grad());
-    TORCH_CHECK(!all_equal(weight.grad(), 256));
-  });
-}
-
-TEST_CASE("a coded exchange sends the bytes of its code", "[exchange][coded]") {
+TEST_CASE("the bytes of integers and scales are sent",
+          "[exchange][quantized]") {
   const int size = GENERATE(2, 4);
-  const bool is_narrow = GENERATE(false, true);
   run_ranks(size, [&](const Group& group) {
     const auto counted = c10::make_intrusive<test::CountingBackend>(group);
     const int64_t numel = 4096;
     auto weight = leaf({numel});
-    Reducer reducer({{"w", weight}},
-                    counted,
-                    coded(counted, is_narrow ? narrow() : quantized()));
+    Reducer reducer({{"w", weight}}, counted, quantized(counted));
     backward(reducer, weight.sum());
     counted->take();
     backward(reducer, weight.sum());
     const auto bytes = counted->take();
     // A number has 4 bytes. The all-to-all and the all-gather each send (p-1)/p
     // of the code, together 2(p-1)/p, like an all-reduce of the same size.
-    const int64_t code =
-        is_narrow ? 4 * numel / 2 : 4 * numel / 4 + 4 * numel / 256;
+    const int64_t code = 4 * numel / 4 + 4 * numel / 256;
     TORCH_CHECK(bytes.all_to_all == code, bytes.all_to_all);
     TORCH_CHECK(bytes.all_gather == code / size, bytes.all_gather);
     TORCH_CHECK(bytes.all_reduce == detail::kMarkNumel * 4);
   });
 }
 
-TEST_CASE("complex gradients are coded as pairs", "[exchange][coded]") {
+TEST_CASE("complex gradients are quantized as pairs", "[exchange][quantized]") {
   run_ranks(2, [](const Group& group) {
     auto wave = torch::ones({6}, torch::kComplexFloat).requires_grad_();
-    Reducer reducer({{"wave", wave}}, group, coded(group, quantized(4)));
+    Reducer reducer({{"wave", wave}}, group, quantized(group, 4));
     for (int step = 0; step < 2; ++step) {
       wave.mutable_grad().reset();
       const double slope = group->getRank() + 1.0;
@@ -210,15 +155,12 @@ TEST_CASE("complex gradients are coded as pairs", "[exchange][coded]") {
 }
 
 TEST_CASE("what is not finite reaches all ranks, in its block alone",
-          "[exchange][coded]") {
+          "[exchange][quantized]") {
   const double flaw = GENERATE(std::numeric_limits<double>::infinity(),
                                std::numeric_limits<double>::quiet_NaN());
-  const bool is_narrow = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
     auto weight = leaf({24});
-    Reducer reducer({{"w", weight}},
-                    group,
-                    coded(group, is_narrow ? narrow() : quantized(4)));
+    Reducer reducer({{"w", weight}}, group, quantized(group, 4));
     auto slopes = torch::ones({24});
     if (group->getRank() == 1) {
       slopes[9] = flaw;
@@ -232,14 +174,13 @@ TEST_CASE("what is not finite reaches all ranks, in its block alone",
 }
 
 TEST_CASE("what is not finite does not stay in the padding",
-          "[exchange][coded]") {
+          "[exchange][quantized]") {
   const bool as_view = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {
     auto weight = leaf({6});  // padded to two blocks of four
-    Reducer reducer(
-        {{"w", weight}},
-        group,
-        coded(group, quantized(4)).gradient_as_bucket_view(as_view));
+    Reducer reducer({{"w", weight}},
+                    group,
+                    quantized(group, 4).gradient_as_bucket_view(as_view));
     for (const double slope : {std::numeric_limits<double>::infinity(), 1.0}) {
       weight.mutable_grad().reset();
       backward(reducer, (weight * torch::full({6}, slope)).sum());
@@ -249,62 +190,37 @@ TEST_CASE("what is not finite does not stay in the padding",
   });
 }
 
-TEST_CASE("numbers of any size are coded", "[coded]") {
-  const QuantizedCode code(4);
+TEST_CASE("numbers of any size are quantized", "[quantized]") {
   for (const double scale : {0.0, 1e-40, 1e-30, 1.0, 1e30}) {
     const auto rows = torch::tensor({-1.0, 0.0, 0.5, 1.0, 0.25, 0.0, 0.0, 0.0})
                           .mul(scale)
                           .to(torch::kFloat)
                           .view({2, 4});
-    const auto decoded = code.decode(code.encode(rows));
+    const auto decoded = detail::dequantize(detail::quantize(rows, 4), 4);
     const auto bound = rows.abs().amax(1, true) / 253 + 1e-38;
     CHECK((decoded - rows).abs().le(bound).all().item<bool>());
     CHECK(decoded.ne(0).logical_and(rows.eq(0)).any().item<bool>() == false);
   }
 }
 
-TEST_CASE("codes that make no sense are refused", "[coded][errors]") {
-  CHECK_THROWS_WITH(QuantizedCode(0), Contains("got 0"));
-  CHECK_THROWS_WITH(QuantizedCode(6), Contains("a multiple of 4"));
-  CHECK_THROWS_WITH(NarrowCode(torch::kInt), Contains("got Int"));
+TEST_CASE("a length of blocks that makes no sense is refused",
+          "[exchange][quantized][errors]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
-  CHECK_THROWS_WITH(CodedExchange(group, nullptr),
-                    Contains("Expected a code for the gradients"));
+  CHECK_THROWS_WITH(QuantizedExchange(group, 0), Contains("got 0"));
+  CHECK_THROWS_WITH(QuantizedExchange(group, 6), Contains("a multiple of 4"));
   auto table = torch::zeros({5, 2}).requires_grad_();
   CHECK_THROWS_WITH(
-      Reducer({{"table", table, true}}, group, coded(group, quantized())),
+      Reducer({{"table", table, true}}, group, quantized(group)),
       Contains("Expected dense gradients") && Contains("parameter table"));
 }
 
-/// Decodes the mean of each row.
-class MeanOfRow : public NarrowCode {
- public:
-  MeanOfRow() : NarrowCode(torch::kBFloat16) {}
-  Tensor decode(const Tensor& code) const override {
-    return NarrowCode::decode(code).mean(1, /*keepdim=*/true);
-  }
-};
-
-TEST_CASE("a code that decodes another shape is refused",
-          "[exchange][coded][errors]") {
-  const auto errors = try_ranks(2, [](const Group& group) {
-    auto weight = leaf({6});
-    Reducer reducer(
-        {{"w", weight}}, group, coded(group, std::make_shared<MeanOfRow>()));
-    backward(reducer, weight.sum());
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error, Contains("rows of shape [2, 3], but got [2, 1]"));
-  }
-}
-
-TEST_CASE("a missing gradient is told beside a code",
-          "[exchange][coded][errors]") {
+TEST_CASE("a missing gradient is told beside quantized ones",
+          "[exchange][quantized][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
     auto used = leaf({3});
     auto other = leaf({3});
     Reducer reducer(
-        {{"used", used}, {"other", other}}, group, coded(group, quantized()));
+        {{"used", used}, {"other", other}}, group, quantized(group));
     backward(reducer,
              group->getRank() == 1 ? used.sum() : used.sum() + other.sum());
   });
@@ -312,11 +228,11 @@ TEST_CASE("a missing gradient is told beside a code",
   CHECK_THAT(errors[0], Contains("another rank has left"));
 }
 
-TEST_CASE("a rank that has left ends a coded exchange",
-          "[exchange][coded][errors]") {
+TEST_CASE("a rank that has left ends a quantized exchange",
+          "[exchange][quantized][errors]") {
   const auto errors = try_ranks(3, [](const Group& group) {
     auto weight = leaf({300});
-    Reducer reducer({{"w", weight}}, group, coded(group, quantized()));
+    Reducer reducer({{"w", weight}}, group, quantized(group));
     backward(reducer, weight.sum());
     TORCH_CHECK(group->getRank() != 1, "no luck");
     backward(reducer, weight.sum());
@@ -328,5 +244,5 @@ TEST_CASE("a rank that has left ends a coded exchange",
   }
 }
 
-}  // namespace coded_exchange_test
+}  // namespace quantized_exchange_test
 }  // namespace ddp
