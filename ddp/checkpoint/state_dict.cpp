@@ -9,6 +9,7 @@
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
+#include "ddp/tensors/expanded.h"
 
 namespace ddp {
 namespace {
@@ -212,7 +213,7 @@ IncompatibleKeys load_state_dict(Module& module,
   const c10::NoGradGuard no_grad;
   for (const auto& item : mine) {
     if (const auto* tensor = given.find(item.key())) {
-      at::Tensor(item.value()).copy_(*tensor);
+      detail::copy_once(item.value(), *tensor);
     }
   }
   return keys_of_one_side(mine, given);

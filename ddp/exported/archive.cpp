@@ -7,6 +7,7 @@
 #include "ddp/base/atomic_file.h"
 #include "ddp/checkpoint/pickle/zip_writer.h"
 #include "ddp/job/error_text.h"
+#include "ddp/tensors/expanded.h"
 
 namespace ddp::detail {
 namespace {
@@ -141,7 +142,7 @@ void ExportedArchive::save(
   for (const auto& [name, tensor] : tensors()) {
     const auto value = values.find(name);
     if (value != values.end()) {
-      tensor.value.detach().copy_(value->second.detach());
+      copy_once(tensor.value.detach(), value->second.detach());
       records[tensor.record] =
           at::empty({0}, at::kByte).set_(tensor.value.storage());
     }

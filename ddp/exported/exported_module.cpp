@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include "ddp/exported/archive.h"
 #include "ddp/exported/program.h"
 
@@ -40,6 +43,21 @@ torch::nn::Module& module_of(torch::nn::Module& root, std::string& name) {
   return module_of(*root.named_children()[part], name);
 }
 
+/// Returns the whole storage of a tensor.
+torch::Tensor storage_of(const torch::Tensor& tensor) {
+  return at::empty({0}, tensor.options()).set_(tensor.storage());
+}
+
+bool has_layout_of(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+}
+
+/// Returns the part of a storage that a tensor has of its own.
+torch::Tensor part_of(const torch::Tensor& storage, const torch::Tensor& like) {
+  return storage.as_strided(
+      like.sizes(), like.strides(), like.storage_offset());
+}
+
 }  // namespace
 
 ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
@@ -59,6 +77,7 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
       bind_eval_program(read(ExportedArchive(options.eval_program())));
     });
   }
+  move(std::nullopt, std::nullopt);
 }
 
 ExportedModuleImpl::BoundProgram ExportedModuleImpl::read(
@@ -67,59 +86,95 @@ ExportedModuleImpl::BoundProgram ExportedModuleImpl::read(
   BoundProgram bound;
   bound.program = std::make_shared<const detail::ExportedProgram>(
       archive.program(), tensors);
-  for (const auto& input : bound.program->state) {
-    bound.tensors.push_back(tensors.at(input.name).value);
+  const auto& state = bound.program->state;
+  // A tied tensor has several names, of which the graph reads one.
+  std::vector<bool> is_read;
+  for (size_t i = 0; i < state.size(); ++i) {
+    auto value = tensors.at(state[i].name).value;
+    is_read.push_back(bound.program->graph->inputs[i].has_value());
+    bound.shares_with.push_back(i);
+    for (size_t j = i; j-- > 0 && value.numel() > 0;) {
+      const auto& other = bound.tensors[j];
+      if (!value.is_alias_of(other)) {
+        continue;
+      }
+      bound.shares_with[i] = j;
+      if (value.sizes() == other.sizes() && has_layout_of(value, other) &&
+          value.requires_grad() == other.requires_grad() &&
+          (value.requires_grad() || state[i].kind == state[j].kind) &&
+          !(is_read[i] && is_read[j])) {
+        value = other;
+        is_read[i] = is_read[j] = is_read[i] || is_read[j];
+      }
+    }
+    bound.tensors.push_back(value);
   }
   return bound;
 }
 
-/// Registers copies of the parameters and buffers.
-void ExportedModuleImpl::bind_program(const BoundProgram& read) {
-  program_ = read;
-  // Tensors that were one in Python have one memory.
-  std::map<std::pair<const void*, std::vector<int64_t>>, torch::Tensor> firsts;
-  for (size_t i = 0; i < read.tensors.size(); ++i) {
-    const auto kind = read.program->state[i].kind;
-    const auto& value = read.tensors[i];
-    if (kind == Kind::constant) {
-      continue;
-    }
-    torch::Tensor alone;
-    auto& registered =
-        value.numel() == 0
-            ? alone
-            : firsts[{value.const_data_ptr(), value.sizes().vec()}];
-    if (!registered.defined()) {
-      auto name = read.program->state[i].name;
+/// Registers the parameters and buffers, in the memory of those that are given.
+void ExportedModuleImpl::bind_program(const BoundProgram& given) {
+  program_ = given;
+  std::map<const c10::TensorImpl*, torch::Tensor> bound;
+  for (size_t i = 0; i < given.tensors.size(); ++i) {
+    auto [kind, name, is_counter] = given.program->state[i];
+    const auto& value = given.tensors[i];
+    auto& tensor = bound[value.unsafeGetTensorImpl()];
+    if (!tensor.defined()) {
+      tensor = torch::autograd::make_variable(value);
       auto& module = module_of(*this, name);
-      const auto copy = value.detach().clone();
-      registered =
-          kind == Kind::parameter
-              ? module.register_parameter(name, copy, value.requires_grad())
-              : module.register_buffer(name, copy);
+      if (kind == Kind::parameter) {
+        module.register_parameter(name, tensor, value.requires_grad());
+      } else if (kind == Kind::buffer) {
+        module.register_buffer(name, tensor);
+      }
     }
-    program_.tensors[i] = registered;
+    program_.tensors[i] = tensor;
   }
 }
 
 /// Gives the program for eval() the tensors of the other one.
-void ExportedModuleImpl::bind_eval_program(const BoundProgram& read) {
-  eval_program_ = read;
+void ExportedModuleImpl::bind_eval_program(const BoundProgram& given) {
+  eval_program_ = given;
   auto mine = named_tensors();
-  for (size_t i = 0; i < read.tensors.size(); ++i) {
-    if (read.program->state[i].kind == Kind::constant) {
+  const auto& state = given.program->state;
+  for (size_t i = 0; i < given.tensors.size(); ++i) {
+    const auto& value = given.tensors[i];
+    auto& tensor = eval_program_.tensors[i];
+    if (state[i].kind != Kind::constant) {
+      tensor = mine[state[i].name];
+      TORCH_CHECK(tensor.defined() && tensor.sizes() == value.sizes(),
+                  "the program for train() has no tensor \"",
+                  state[i].name,
+                  "\" of the sizes ",
+                  value.sizes());
       continue;
     }
-    const auto sizes = read.tensors[i].sizes();
-    const auto& name = read.program->state[i].name;
-    const auto& tensor = mine[name];
-    TORCH_CHECK(tensor.defined() && tensor.sizes() == sizes,
-                "the program for train() has no tensor \"",
-                name,
-                "\" of the sizes ",
-                sizes);
-    eval_program_.tensors[i] = tensor;
+    tensor = torch::autograd::make_variable(value);
+    const auto with = given.shares_with[i];
+    TORCH_CHECK(with == i || has_layout_of(given.tensors[with],
+                                           eval_program_.tensors[with]),
+                "the program for train() has another layout of \"",
+                state[with].name,
+                "\", the memory of a constant");
   }
+  share_constants(eval_program_);
+}
+
+/// Gives constants the present memory of the tensors that they share it with.
+void ExportedModuleImpl::share_constants(const BoundProgram& bound) {
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    if (bound.program->state[i].kind == Kind::constant) {
+      const auto& with = bound.tensors[bound.shares_with[i]];
+      bound.tensors[i].set_data(part_of(storage_of(with), bound.tensors[i]));
+    }
+  }
+}
+
+void ExportedModuleImpl::load(torch::serialize::InputArchive& archive) {
+  Module::load(archive);  // gives parameters and buffers other memory
+  share_constants(program_);
+  share_constants(eval_program_);
 }
 
 std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
@@ -131,29 +186,58 @@ std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
     copy->bind_eval_program(eval_program_);
   }
   copy->train(is_training());
-  if (device) {
-    copy->to(*device);
-  }
+  copy->move(device, std::nullopt, /*non_blocking=*/false, /*copy=*/true);
   return copy;
 }
 
 void ExportedModuleImpl::to(torch::Device device,
                             torch::Dtype dtype,
                             bool non_blocking) {
-  Module::to(device, dtype, non_blocking);
-  move_constants(device);
+  move(device, dtype, non_blocking);
+}
+
+void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
+  move(std::nullopt, dtype, non_blocking);
 }
 
 void ExportedModuleImpl::to(torch::Device device, bool non_blocking) {
-  Module::to(device, non_blocking);
-  move_constants(device);
+  move(device, std::nullopt, non_blocking);
 }
 
-void ExportedModuleImpl::move_constants(torch::Device device) {
-  for (auto* bound : {&program_, &eval_program_}) {
-    for (auto& tensor : bound->tensors) {
-      // Parameters and buffers have been moved in place.
-      tensor = tensor.to(device);
+/// Moves each storage once, so that tensors that share memory still do, and
+/// share their version counter.
+void ExportedModuleImpl::move(const std::optional<torch::Device>& device,
+                              const std::optional<torch::Dtype>& dtype,
+                              bool non_blocking,
+                              bool copy) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::pair<const c10::StorageImpl*, torch::Dtype>,
+           std::vector<torch::Tensor>>
+      storages;
+  const auto add = [&storages](const std::vector<torch::Tensor>& tensors) {
+    for (const auto& tensor : tensors) {
+      storages[{tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()}]
+          .push_back(tensor);
+    }
+  };
+  add(parameters());
+  add(buffers());
+  const auto own = storages;
+  add(program_.tensors);
+  add(eval_program_.tensors);
+  for (const auto& [key, sharing] : storages) {
+    const auto& first = sharing.front();
+    const bool converts = dtype && own.count(key) > 0 &&
+                          (first.is_floating_point() || first.is_complex());
+    const auto storage =
+        storage_of(first).to(device.value_or(first.device()),
+                             converts ? *dtype : first.scalar_type(),
+                             non_blocking,
+                             copy);
+    for (const auto& tensor : sharing) {
+      tensor.set_data(part_of(storage, tensor));
+      torch::autograd::impl::set_version_counter(
+          tensor, torch::autograd::impl::version_counter(first));
     }
   }
 }
@@ -167,6 +251,15 @@ c10::IValue ExportedModuleImpl::forward(std::vector<c10::IValue> inputs,
   mode.training = is_training() || is_eval_program;
   detail::Values values;
   for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    const auto with = bound.shares_with[i];
+    TORCH_CHECK(bound.tensors[i].is_alias_of(bound.tensors[with]),
+                "Expected \"",
+                program.state[i].name,
+                "\" to share memory with \"",
+                program.state[with].name,
+                "\", as in Python, but it has memory of its own; write values "
+                "by copy_(), convert the whole module by to(), and train it "
+                "without a DataParallel");
     if (program.state[i].kind == Kind::parameter) {
       mode.device = bound.tensors[i].device();
     }

@@ -48,7 +48,10 @@ struct ExportedModuleOptions {
 ///   default or by True (`F.dropout(x)`), and all other calls follow the mode.
 ///   A forward that reads `self.training` keeps the branch of the export. With
 ///   an `ExportedModuleOptions::eval_program`, eval() is Python's exactly.
-/// - Tied parameters are one parameter, under the first of their names.
+/// - Tied parameters are one parameter, under the first of their names. Other
+///   parameters and buffers that share memory in the file, such as a transposed
+///   weight, share it here. torch.export.save parts constants and buffers that
+///   are not persistent from the other tensors.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call at the export. Sizes must equal the sizes of the export,
 ///   except for dimensions that were exported as dynamic.
@@ -115,32 +118,43 @@ class ExportedModuleImpl : public torch::nn::Module {
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 
+  /// Reads what torch::save has written.
+  void load(torch::serialize::InputArchive& archive) override;
+
   /// Returns a module with the same program and copies of the parameters and
   /// buffers.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
 
-  using torch::nn::Module::to;
-  /// Converts and moves parameters and buffers; moves constants.
+  /// Moves parameters, buffers and constants. Tensors that share memory still
+  /// do.
+  void to(torch::Device device, bool non_blocking = false) override;
+  /// Converts the parameters and buffers of floating-point and complex dtypes,
+  /// as Python does.
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  /// Does both.
   void to(torch::Device device,
           torch::Dtype dtype,
           bool non_blocking = false) override;
-  /// Moves parameters, buffers and constants.
-  void to(torch::Device device, bool non_blocking = false) override;
 
  private:
   /// A program and the tensors of its state, in its order.
   struct BoundProgram {
     std::shared_ptr<const detail::ExportedProgram> program;
     std::vector<torch::Tensor> tensors;
+    std::vector<size_t> shares_with;  // index of the first one of its memory
   };
 
   ExportedModuleImpl() : Module("ExportedModule") {}
   static BoundProgram read(const detail::ExportedArchive& archive);
-  void bind_program(const BoundProgram& read);
-  void bind_eval_program(const BoundProgram& read);
+  void bind_program(const BoundProgram& given);
+  void bind_eval_program(const BoundProgram& given);
+  static void share_constants(const BoundProgram& bound);
   std::map<std::string, torch::Tensor> named_tensors() const;
-  void move_constants(torch::Device device);
+  void move(const std::optional<torch::Device>& device,
+            const std::optional<torch::Dtype>& dtype,
+            bool non_blocking = false,
+            bool copy = false);
 
   std::shared_ptr<const detail::ExportedArchive> archive_;
   BoundProgram program_;

@@ -86,6 +86,9 @@ void mark_last_uses(ExportedGraph& graph) {
     }
     mark(node->arguments);
   }
+  for (auto& input : graph.inputs) {
+    input = input && used.count(*input) > 0 ? input : std::nullopt;
+  }
 }
 
 /// Takes the first `count` values from the stack.

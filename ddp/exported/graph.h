@@ -57,7 +57,7 @@ struct ExportedNode {
 
 /// A program without its parameters.
 struct ExportedGraph {
-  std::vector<std::optional<size_t>> inputs;  ///< slots
+  std::vector<std::optional<size_t>> inputs;  ///< slots of those that are read
   std::vector<ExportedNode> nodes;
   std::vector<ExportedArgument> outputs;
   std::map<std::string, size_t> slots;  ///< by the names of values

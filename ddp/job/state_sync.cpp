@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/job/wait.h"
+#include "ddp/tensors/expanded.h"
 
 namespace ddp::detail {
 namespace {
@@ -134,6 +135,7 @@ void copy_pieces(const at::Tensor& flat,
     if (targets[i].dim() != 1) {
       pieces[i] = pieces[i].view(targets[i].sizes());
     }
+    narrow_expanded(targets[i], pieces[i]);
   }
   at::_foreach_copy_(targets, pieces);
 }

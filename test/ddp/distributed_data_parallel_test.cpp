@@ -419,6 +419,17 @@ TEST_CASE("state travels in messages of limited size", "[ddp]") {
   });
 }
 
+TEST_CASE("tensors that share memory travel, also within one of them",
+          "[ddp]") {
+  run_ranks(2, [](const Group& group) {
+    const auto memory = torch::full({2, 3}, group->getRank(), torch::kFloat);
+    const auto row = memory[0].expand({4, 3});
+    const auto turned = memory.t();
+    detail::broadcast_from(1, *group, {row, turned, memory.slice(1, 1)});
+    TORCH_CHECK(memory.eq(1).all().item<bool>(), memory);
+  });
+}
+
 TEST_CASE("modules that cannot be wrapped", "[ddp][errors]") {
   CHECK_THROWS_WITH(DistributedDataParallel(torch::nn::ReLU()),
                     Catch::Contains("at least one parameter"));

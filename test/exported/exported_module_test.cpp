@@ -125,9 +125,8 @@ TEST_CASE("a save that is killed leaves the old file", "[ranks]") {
 TEST_CASE("a save that fails is an error of LibTorch that names the file") {
   const test::TemporaryFolder folder;
   const auto path = folder / "missing/net.pt2";
-  CHECK_THROWS_WITH(
-      ExportedModule(net_file())->save(path),
-      Catch::Matchers::Contains("Cannot save " + path + ": "));
+  CHECK_THROWS_WITH(ExportedModule(net_file())->save(path),
+                    Catch::Matchers::Contains("Cannot save " + path + ": "));
   CHECK_THROWS_AS(ExportedModule(net_file())->save(path), c10::Error);
 }
 
@@ -250,6 +249,118 @@ TEST_CASE("a checkpoint continues a program's training") {
   const auto whole = train(ExportedModule(net_file()), false, 2);
   train(ExportedModule(net_file()), false, 1);
   CHECK(are_equal(train(ExportedModule(net_file()), true, 2), whole));
+}
+
+ExportedModule shared_net() {
+  return ExportedModule(
+      net_file() + ".shared.pt2",
+      ExportedModuleOptions().eval_program(net_file() + ".shared_eval.pt2"));
+}
+
+/// Makes a step in which each tensor takes part.
+void step(ExportedModule& net) {
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  optimizer.zero_grad();
+  net->forward(batch()).toTensor().square().sum().backward();
+  optimizer.step();
+}
+
+/// Returns the values of a module, and whether they share memory as in Python.
+Tensors values_of(const ExportedModule& net) {
+  const auto parameters = net->named_parameters();
+  const auto buffers = net->named_buffers();
+  const auto& weight = parameters["a.weight"];
+  CHECK(parameters["b.weight"].equal(weight.t()));
+  CHECK(parameters["b.weight"].is_alias_of(weight));
+  CHECK(buffers["many"].equal(buffers["one"].expand({3, 6})));
+  CHECK(buffers["many"].is_alias_of(buffers["one"]));
+  auto values = parameters.values();
+  for (const auto& buffer : buffers.values()) {
+    values.push_back(buffer);
+  }
+  return values;
+}
+
+TEST_CASE("tensors that share memory share it wherever they go") {
+  const test::TemporaryFolder folder;
+  auto net = shared_net();
+  const auto weight = net->parameters()[0];
+  step(net);
+  const auto way = GENERATE(as<std::string>(),
+                            "clone",
+                            "clone to a device",
+                            "conversion",
+                            "torch::save",
+                            "checkpoint",
+                            "file");
+  CAPTURE(way);
+  auto other = shared_net();
+  if (way == "clone" || way == "clone to a device") {
+    other = ExportedModule(std::dynamic_pointer_cast<ExportedModuleImpl>(
+        way == "clone" ? net->clone() : net->clone(torch::kCPU)));
+  } else if (way == "conversion") {
+    other = net;
+    net = ExportedModule(
+        std::dynamic_pointer_cast<ExportedModuleImpl>(net->clone()));
+    other->to(torch::kDouble);
+    CHECK(other->parameters()[0].scalar_type() == torch::kDouble);
+    other->to(torch::kCPU, torch::kFloat);
+    CHECK(other->parameters()[0].is_same(weight));
+  } else if (way == "torch::save") {
+    torch::save(net, folder / "net.pt");
+    torch::load(other, folder / "net.pt");
+  } else if (way == "checkpoint") {
+    Checkpoint(net).save(folder / "net.pt");
+    Checkpoint(other).load(folder / "net.pt");
+  } else {
+    net->save(folder / "net.pt2");
+    other = ExportedModule(folder / "net.pt2");
+  }
+  CHECK_FALSE(other->parameters()[0].is_alias_of(net->parameters()[0]));
+  CHECK(are_equal(values_of(other), values_of(net)));
+  step(net);
+  step(other);
+  CHECK(are_equal(values_of(other), values_of(net)));
+}
+
+TEST_CASE("a constant of the program for eval() shares memory with a buffer") {
+  auto net = shared_net();
+  step(net);
+  step(net);
+  const ExportedModule copy(
+      std::dynamic_pointer_cast<ExportedModuleImpl>(net->clone()));
+  for (auto one : {net, copy}) {
+    one->eval();
+    CHECK(one->forward(batch()).toTensor().equal(batch() * 0.25));
+    one->to(torch::kCPU, torch::kDouble);
+    CHECK(one->forward(batch()).toTensor().equal(batch() * 0.25));
+  }
+}
+
+TEST_CASE("tensors that no longer share memory are an error") {
+  auto net = shared_net();
+  const auto way = GENERATE(0, 1);
+  if (way == 0) {
+    net->named_children()["b"]->to(torch::kDouble);
+  } else {
+    net->named_buffers()["many"].set_data(torch::ones({3, 6}));
+  }
+  CHECK_THROWS_WITH(
+      net->forward(batch()),
+      Catch::Contains(way == 0 ? "Expected \"b.weight\" to share memory with "
+                                 "\"a.weight\""
+                               : "Expected \"many\" to share memory with "
+                                 "\"one\""));
+}
+
+TEST_CASE("a change of a tensor is a change of those that share its memory") {
+  auto net = shared_net();
+  const auto loss = net->forward(batch()).toTensor().sum();
+  {
+    const torch::NoGradGuard no_grad;
+    net->parameters()[0].add_(1);  // a.weight; the graph has b.weight
+  }
+  CHECK_THROWS_WITH(loss.backward(), Catch::Contains("inplace operation"));
 }
 
 }  // namespace exported_module_test

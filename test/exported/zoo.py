@@ -341,6 +341,27 @@ def frozen():
 
 
 @entry
+def shared_memory():
+    """A weight, its transpose, a frozen parameter and a buffer in one memory."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.second = nn.Linear(4, 4)
+            self.third = nn.Linear(4, 4)
+            weight = self.first.weight.detach()
+            self.second.weight = nn.Parameter(weight.t())
+            self.third.weight = nn.Parameter(weight, requires_grad=False)
+            self.register_buffer("row", weight[1])
+
+        def forward(self, x):
+            x = self.second(self.first(x).tanh()).tanh()
+            return self.third(x) + self.row.detach()
+
+    return Net(), lambda: (torch.randn(8, 4),), None
+
+
+@entry
 def two_programs():
     """Asks for the mode itself: a program for train() and one for eval()."""
     class Net(nn.Module):

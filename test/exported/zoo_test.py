@@ -3,12 +3,18 @@ buffers are equal bit for bit, in one process and on two ranks under Python's DD
 ours. On four ranks, which are added in another order, they are close. Python loads
 what C++ saves.
 
-    python zoo_test.py --program TRAIN_EXPORTED [--ranks N] [NAME...]
+The models of PROGRAMS are compared with the program that torch.export.load reads,
+under SGD and AdamW. In C++ they are converted to double and back after a step, and
+a clone makes the last step.
+
+    python zoo_test.py --program TRAIN_EXPORTED [--ranks N] [--all]
+        [--seed S] [NAME...]
 """
 
 import argparse
 import faulthandler
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +24,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import families  # noqa: E402,F401
+import shared_state  # noqa: E402,F401
+from programs import PROGRAMS  # noqa: E402
 from zoo import EVAL_PROGRAMS, ZOO  # noqa: E402
 from zoo_modes import MODES  # noqa: E402
 from zoo_numbers import NUMBERS  # noqa: E402
@@ -27,6 +36,17 @@ COUNTS = (1, 2, 4)  # of ranks
 TIMEOUT = 300  # seconds for all models on one number of ranks
 CLOSE = 1e-6
 ALL = {**ZOO, **NUMBERS, **MODES}  # several ranks train those of ZOO alone
+PROGRAM_STEPS = 5
+OPTIMIZERS = ("sgd", "adamw")
+# Neither Python nor C++ trains these.
+REFUSED = {"expanded_parameter": "refers to a single memory location"}
+# The programs of each run of the tests; --all adds the others.
+USUAL = ("transposed", "tied_and_transposed", "frozen_over_trained",
+         "two_over_one_memory", "overlapping_parameters", "average_over_weight",
+         "slices_of_buffers", "expanded_buffer", "not_persistent",
+         "expanded_parameter", "vision_transformer", "rotary", "graph_attention",
+         "mel_spectrum", "denoising", "kalman", "squashed_gaussian",
+         "complex_amplitudes")
 
 
 def loss_of(out):
@@ -42,6 +62,12 @@ def step_loss(name, module, inputs):
     return energy.square() + forces.square().mean()
 
 
+def make_optimizer(kind, parameters, momentum=0.9):
+    if kind == "adamw":
+        return torch.optim.AdamW(parameters, 0.01)
+    return torch.optim.SGD(parameters, 0.01, momentum=momentum, weight_decay=0.01)
+
+
 def train(name, module, all_inputs, rank, ranks):
     if rank > 0:  # rank 0's values are broadcast
         with torch.no_grad():
@@ -50,7 +76,7 @@ def train(name, module, all_inputs, rank, ranks):
     model = torch.nn.parallel.DistributedDataParallel(module) if ranks > 1 else module
     # LibTorch's own SGD rounds the momentum of bfloat16 in another way.
     momentum = 0 if name == "bfloat16" else 0.9
-    optimizer = torch.optim.SGD(module.parameters(), 0.01, momentum=momentum)
+    optimizer = make_optimizer("sgd", module.parameters(), momentum)
     losses = []
     model.train()
     torch.manual_seed(1 + rank)
@@ -69,9 +95,9 @@ def train(name, module, all_inputs, rank, ranks):
     return losses
 
 
-def make_files(name, path):
+def make_files(name, path, seed):
     """Exports a model. Returns its state and a list of each rank's inputs."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     module, draw, shapes = ALL[name]()
     all_inputs = [[draw() for _ in range(STEPS + 1)] for _ in range(max(COUNTS))]
     kwargs = {"scale": 2.0, "extra": None} if name == "nested" else {}
@@ -142,7 +168,7 @@ def differences(name, path, rank, ranks):
         seen.add(value.data_ptr())
         if not is_alias and key not in trained:
             yield f"{key} is missing"
-        elif not is_alias and not is_equal(trained[key], value):
+        elif key in trained and not is_equal(trained[key], value):
             yield f"{key} differs"
         if key in saved and not is_equal(saved[key], value):
             yield f"{key} differs in the saved file"
@@ -154,11 +180,11 @@ def prepare():
     torch.backends.mha.set_fastpath_enabled(False)
 
 
-def train_in_cpp(program, ranks, paths):
+def train_in_cpp(program, paths, ranks=1, steps=STEPS, optimizer="sgd"):
     """Returns the error of a training of all models, "" for none."""
     try:
-        done = subprocess.run([program, str(STEPS), str(ranks), *paths], text=True,
-                              capture_output=True, timeout=TIMEOUT,
+        done = subprocess.run([program, str(steps), str(ranks), optimizer, *paths],
+                              text=True, capture_output=True, timeout=TIMEOUT,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
     except subprocess.TimeoutExpired as error:
         return f"no end within {TIMEOUT} s: {error.stderr}"
@@ -171,7 +197,7 @@ def check(program, ranks, folder, files):
     torch.multiprocessing.start_processes(
         run_rank, (ranks, folder, files), ranks, start_method="fork")
     paths = {name: os.path.join(folder, name + ".pt2") for name in files}
-    error = train_in_cpp(program, ranks, paths.values())
+    error = train_in_cpp(program, paths.values(), ranks)
     if error:
         print(f"{ranks} ranks: {error}", flush=True)
         return 1
@@ -188,20 +214,95 @@ def check(program, ranks, folder, files):
     return failed
 
 
+def make_program(name, folder, seed):
+    """Exports a model of PROGRAMS for each optimizer. Returns the inputs."""
+    torch.manual_seed(seed)
+    module, draw, shapes = {**PROGRAMS, **NUMBERS}[name]()
+    all_inputs = [draw() for _ in range(PROGRAM_STEPS)]
+    program = torch.export.export(module.train(), all_inputs[0],
+                                  dynamic_shapes=shapes)
+    for optimizer in OPTIMIZERS:
+        path = os.path.join(folder, f"{name}.{optimizer}.pt2")
+        torch.export.save(program, path)
+        torch.save({f"{step}.{number}": leaf for step, one in enumerate(all_inputs)
+                    for number, leaf in enumerate(one)}, path + ".inputs0")
+    return all_inputs
+
+
+def train_program(path, optimizer, all_inputs):
+    """Trains as train_exported does, whose last step is that of a clone."""
+    module = torch.export.load(path).module()
+    losses = []
+    torch.manual_seed(1)
+    for step, inputs in enumerate(all_inputs):
+        if step in (0, PROGRAM_STEPS - 1):
+            stepper = make_optimizer(optimizer, module.parameters())
+        stepper.zero_grad()
+        loss = loss_of(module(*inputs))
+        loss.backward()
+        stepper.step()
+        losses.append(loss.item())
+    tensors = [*module.named_parameters(remove_duplicate=False),
+               *module.named_buffers(remove_duplicate=False)]
+    torch.save((losses, {key: value.detach() for key, value in tensors}),
+               path + ".python0")
+
+
+def check_programs(program, folder, names, seed):
+    """Prints a line for each model that differs. Returns their number."""
+    failed = set()
+    inputs = {name: make_program(name, folder, seed) for name in names}
+    for optimizer in OPTIMIZERS:
+        paths = {name: os.path.join(folder, f"{name}.{optimizer}.pt2")
+                 for name in names}
+        refusals = {}
+        for name in names:
+            try:
+                train_program(paths[name], optimizer, inputs[name])
+            except RuntimeError as refusal:
+                refusals[name] = str(refusal)
+        cpp = train_in_cpp(program, paths.values(), 1, PROGRAM_STEPS, optimizer)
+        for name, path in paths.items():
+            refusal = refusals.get(name, "")
+            in_cpp = cpp.partition(path + ": ")[2].partition("\n")[0]
+            refused = REFUSED.get(name, "^$")
+            found = []
+            if not (re.search(refused, refusal) and re.search(refused, in_cpp)):
+                found = [f"Python: {refusal}", f"C++: {in_cpp}"]
+            elif name not in REFUSED:
+                found = (differences(name, path, 0, 1)
+                         if os.path.exists(path + ".trained0") else [cpp])
+            text = "; ".join(found)
+            if text:
+                print(f"{name}, {optimizer}: {text}", flush=True)
+                failed.add(name)
+    print(f"{len(names) - len(failed)} of {len(names)} programs equal", flush=True)
+    return len(failed)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--ranks", type=int, choices=COUNTS, action="append")
-    parser.add_argument("names", nargs="*", default=list(ALL))
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
+    names = arguments.names or [*ALL, *(PROGRAMS if arguments.all else USUAL)]
     prepare()
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: make_files(name, os.path.join(folder, name + ".pt2"))
-                 for name in arguments.names}
+        files = {name: make_files(name, os.path.join(folder, name + ".pt2"),
+                                  arguments.seed)
+                 for name in names if name in ALL}
         failed = sum(check(arguments.program, ranks, folder,
                            {name: file for name, file in files.items()
                             if ranks == 1 or name in ZOO})
-                     for ranks in arguments.ranks or COUNTS)
+                     for ranks in (arguments.ranks or COUNTS) if files)
+        programs = [name for name in names if name in PROGRAMS]
+        programs += NUMBERS if arguments.all else []
+        if programs:
+            failed += check_programs(arguments.program, folder, programs,
+                                     arguments.seed)
     return 1 if failed else 0
 
 
