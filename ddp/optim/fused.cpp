@@ -13,11 +13,13 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 
+#include "ddp/tensors/overlap.h"
 #include "ddp/tensors/same_layout.h"
 
 namespace ddp {
@@ -35,6 +37,13 @@ constexpr int64_t kFirstStep = 1;  // number of a first step
 
 template <class Options>
 constexpr bool kIsAdamW = std::is_same_v<Options, AdamWOptions>;
+template <class Options>
+constexpr bool kIsSGD = std::is_same_v<Options, SGDOptions>;
+
+/// Views complex numbers as pairs of real ones, as Python's optimizers do.
+at::Tensor as_real(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
+}
 
 /// Parameters that one call of a fused kernel steps, with their gradients and
 /// states.
@@ -45,21 +54,28 @@ struct Batch {
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> grads;
   std::array<std::vector<at::Tensor>, 3> states;
+
+  void add(const at::Tensor& param) {
+    params.push_back(as_real(param));
+    grads.push_back(as_real(param.grad()));
+    param.unsafeGetTensorImpl()->bump_version();  // kernels do not
+  }
 };
 
 /// Returns the batch for `param`; in a step most parameters share one batch.
 Batch& batch_of(std::vector<Batch>& batches,
                 const at::Tensor& param,
                 int64_t step) {
+  const auto dtype = c10::toRealValueType(param.scalar_type());
   const auto found =
       std::find_if(batches.begin(), batches.end(), [&](const auto& batch) {
-        return batch.step == step && batch.dtype == param.scalar_type() &&
+        return batch.step == step && batch.dtype == dtype &&
                batch.device == param.device();
       });
   if (found != batches.end()) {
     return *found;
   }
-  batches.push_back({param.device(), param.scalar_type(), step, {}, {}, {}});
+  batches.push_back({param.device(), dtype, step, {}, {}, {}});
   return batches.back();
 }
 
@@ -67,7 +83,7 @@ Batch& batch_of(std::vector<Batch>& batches,
 /// the CPU half types use LibTorch's operators: the fused SGD kernel leaves
 /// half parameters unchanged.
 bool has_kernel(const at::Tensor& param) {
-  const auto dtype = param.scalar_type();
+  const auto dtype = c10::toRealValueType(param.scalar_type());
   const bool is_wide = dtype == c10::kFloat || dtype == c10::kDouble;
   const bool is_half = dtype == c10::kHalf || dtype == c10::kBFloat16;
   return (param.is_cpu() && is_wide) ||
@@ -106,7 +122,7 @@ bool add_to_batch(Optimizer& optimizer,
                   const SGDOptions& options,
                   const at::Tensor& param) {
   if (options.momentum() == 0) {
-    batch_of(batches, param, kFirstStep).params.push_back(param);
+    batch_of(batches, param, kFirstStep).add(param);
     return true;
   }
   auto* state = find_state<SGDParamState>(optimizer, param);
@@ -121,8 +137,8 @@ bool add_to_batch(Optimizer& optimizer,
     state = made.get();
     optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
   }
-  batch.params.push_back(param);
-  batch.states[0].push_back(state->momentum_buffer());
+  batch.add(param);
+  batch.states[0].push_back(as_real(state->momentum_buffer()));
   return true;
 }
 
@@ -166,11 +182,11 @@ bool add_to_batch(Optimizer& optimizer,
   }
   state->step(state->step() + 1);
   auto& batch = batch_of(batches, param, state->step());
-  batch.params.push_back(param);
-  batch.states[0].push_back(state->exp_avg());
-  batch.states[1].push_back(state->exp_avg_sq());
+  batch.add(param);
+  batch.states[0].push_back(as_real(state->exp_avg()));
+  batch.states[1].push_back(as_real(state->exp_avg_sq()));
   if (options.amsgrad()) {
-    batch.states[2].push_back(state->max_exp_avg_sq());
+    batch.states[2].push_back(as_real(state->max_exp_avg_sq()));
   }
   return true;
 }
@@ -204,16 +220,6 @@ void call_kernel(const Batch& batch, const Options& options) {
          /*maximize=*/false);
 }
 
-bool has_repeats(const std::vector<at::Tensor>& params) {
-  std::vector<const c10::TensorImpl*> sorted;
-  sorted.reserve(params.size());
-  for (const auto& param : params) {
-    sorted.push_back(param.unsafeGetTensorImpl());
-  }
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-}
-
 /// The parameters of each group of an optimizer.
 using GroupParameters = std::vector<std::vector<at::Tensor>>;
 
@@ -235,7 +241,8 @@ void with_parameters(Optimizer& optimizer,
 }
 
 /// Steps the parameters that the kernels support, and returns the others. One
-/// kernel would make all steps of a repeated parameter at the same time.
+/// kernel would make all steps of a repeated parameter, or of several in one
+/// memory, at the same time.
 template <class Options>
 GroupParameters step_fused(Optimizer& optimizer) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -244,7 +251,7 @@ GroupParameters step_fused(Optimizer& optimizer) {
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& options = static_cast<const Options&>(groups[g].options());
     const auto& params = groups[g].params();
-    if (has_repeats(params)) {
+    if (detail::find_overlap(params).defined()) {
       rest[g] = params;
       continue;
     }
@@ -259,11 +266,7 @@ GroupParameters step_fused(Optimizer& optimizer) {
         rest[g].push_back(param);
       }
     }
-    for (auto& batch : batches) {
-      for (const auto& param : batch.params) {
-        batch.grads.push_back(param.grad());
-        param.unsafeGetTensorImpl()->bump_version();  // kernels do not
-      }
+    for (const auto& batch : batches) {
       const c10::OptionalDeviceGuard device(batch.device);
       call_kernel(batch, options);
     }
@@ -284,6 +287,18 @@ at::Tensor fused_step(Optimizer& optimizer,
   }
   const c10::NoGradGuard no_grad;
   auto rest = step_fused<Options>(optimizer);
+  for (const auto& group : rest) {
+    for (const auto& param : group) {
+      TORCH_CHECK(
+          kIsSGD<Options> || !param.is_complex(),
+          "Expected a dense complex parameter, once in its group, with a "
+          "gradient of its dtype and memory layout, because LibTorch's own "
+          "Adam differs from Python's for complex numbers, but got one of ",
+          param.scalar_type(),
+          param.sizes(),
+          "; make it contiguous, or keep its real and imaginary parts");
+    }
+  }
   if (std::any_of(rest.begin(), rest.end(), [](const auto& group) {
         return !group.empty();
       })) {

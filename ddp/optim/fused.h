@@ -22,13 +22,17 @@ namespace ddp {
 ///
 /// `step` uses LibTorch's own optimizer for parameters that the kernels do not
 /// support: sparse gradients (SGD; Adam throws for them, as LibTorch's does),
-/// complex parameters, gradients or state of another dtype or memory layout
-/// than the parameter, memory with gaps, devices other than CPU and CUDA, and
-/// on the CPU parameters of float16 and bfloat16. So it does for all parameters
-/// of a group that lists one of them several times, as LibTorch's
+/// gradients or state of another dtype or memory layout than the parameter,
+/// memory with gaps, devices other than CPU and CUDA, and on the CPU parameters
+/// of float16 and bfloat16. So it does for all parameters of a group in which
+/// some share memory, or that lists one of them several times, as LibTorch's
 /// `parameters()` lists a tied parameter; that one is stepped as many times.
 /// (`parameters()` of a `DistributedDataParallel` lists each parameter once.)
 /// Parameters without a gradient are skipped.
+///
+/// Complex parameters are stepped as pairs of real numbers, as in Python.
+/// (LibTorch's Adam and AdamW square the complex gradient.) Adam and AdamW
+/// throw c10::Error for a complex parameter that the kernels do not support.
 ///
 /// A step counts as a modification for autograd: a backward pass through a
 /// graph that needs the values from before the step throws. (LibTorch's SGD,

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/tensors/ignored_parameters.h"
+#include "ddp/tensors/overlap.h"
 
 namespace ddp {
 namespace {
@@ -59,7 +59,6 @@ void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
   const auto params = parameters_of(groups);
   TORCH_CHECK(!params.empty(),
               "Expected at least one parameter to optimize, but got none");
-  std::set<const c10::TensorImpl*> seen;
   for (const auto& param : params) {
     TORCH_CHECK(
         param.device() == params.front().device(),
@@ -68,12 +67,8 @@ void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
         params.front().device(),
         " and some on ",
         param.device());
-    TORCH_CHECK(seen.insert(param.unsafeGetTensorImpl()).second,
-                "Expected each parameter once, but one of shape ",
-                param.sizes(),
-                " comes twice; take the parameters of "
-                "ddp::DistributedDataParallel, which lists shared ones once");
   }
+  detail::expect_no_overlap(params);
 }
 
 void check_shared(const std::vector<OptimizerParamGroup>& groups) {

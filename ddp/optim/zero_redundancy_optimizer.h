@@ -90,12 +90,12 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// @throws c10::Error on every rank, with the parameter's group and index, if
   ///   the ranks' parameters differ or a wrapper lists one of them in its
   ///   `params_and_buffers_to_ignore`. Also if there are no parameters, one is
-  ///   listed twice, they lie on several devices, the factory makes none or an
-  ///   LBFGS (which steps all parameters together), or there is no process
-  ///   group although WORLD_SIZE is above 1. The ranks compare number, groups,
-  ///   shape, strides, dtype and requires_grad of the parameters, but no
-  ///   values. If the factory fails on one rank only, the constructors of the
-  ///   other ranks return.
+  ///   listed twice, they share memory or lie on several devices, the factory
+  ///   makes none or an LBFGS (which steps all parameters together), or there
+  ///   is no process group although WORLD_SIZE is above 1. The ranks compare
+  ///   number, groups, shape, strides, dtype and requires_grad of the
+  ///   parameters, but no values. If the factory fails on one rank only, the
+  ///   constructors of the other ranks return.
   ZeroRedundancyOptimizer(
       std::vector<torch::Tensor> parameters,
       const Factory& make,

@@ -1,4 +1,5 @@
 #include <sys/time.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
@@ -591,6 +592,22 @@ TEST_CASE("more servers than parameters", "[parameter_server][errors]") {
           4, Options().servers(3), [](torch::nn::Linear&, ParameterClient&) {}),
       "at most as many servers as parameters that require a gradient, "
       "but got 3 for 2 parameters");
+}
+
+TEST_CASE("parameters in one memory", "[parameter_server][errors]") {
+  check_each(try_ranks(2,
+                       [](int /*rank*/) {
+                         torch::nn::Sequential net(torch::nn::Linear(3, 3),
+                                                   torch::nn::Linear(3, 3));
+                         const auto weights = net->parameters();
+                         weights[2].set_data(weights[0].detach().t());
+                         if (is_server()) {
+                           serve(*net, sgd);
+                         } else {
+                           ParameterClient client(net);
+                         }
+                       }),
+             "in memory of its own, because ranks step them by parts");
 }
 
 TEST_CASE("a rank that does not come", "[parameter_server][errors]") {

@@ -13,6 +13,7 @@
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/overlap.h"
 #include "dp/servers/detail/shard.h"
 
 namespace dp::detail {
@@ -117,6 +118,7 @@ void Session::make_shards(const torch::nn::Module& module) {
               " for ",
               trained.size(),
               trained.size() == 1 ? " parameter" : " parameters");
+  ddp::detail::expect_no_overlap(trained);
   // Whole parameters, because some optimizers need them.
   std::vector<int64_t> loads(servers_);
   const auto owners = ddp::detail::partition_whole(bytes, loads);

@@ -187,24 +187,14 @@ Tensor unfit(const std::string& why) {
   if (why == "half") {
     return values.to(torch::kHalf).requires_grad_();
   }
-  if (why == "complex") {
-    return torch::complex(values, values).requires_grad_();
-  }
   return values.clone().requires_grad_();
 }
 
 TEST_CASE("what the kernels do not take is stepped by LibTorch", "[fused]") {
   const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
-  const auto why = GENERATE(as<std::string>(),
-                            "gaps",
-                            "bfloat16",
-                            "half",
-                            "complex",
-                            "transposed gradient");
+  const auto why = GENERATE(
+      as<std::string>(), "gaps", "bfloat16", "half", "transposed gradient");
   CAPTURE(kind, why);
-  if (why == "complex" && kind != "sgd") {
-    return;  // LibTorch's Adam fails on these
-  }
   const Tensors expected{unfit("fits"), unfit(why), unfit("fits")};
   const Tensors got = copies(expected);
   const auto plain = make_optimizer(kind, Groups{expected});
@@ -241,6 +231,82 @@ TEST_CASE("a parameter that is listed twice is stepped twice", "[fused]") {
     CHECK(torch::equal(got[0], expected[0]));
     CHECK(torch::equal(got[1], expected[1]));
   }
+}
+
+TEST_CASE("parameters in one memory are stepped one after the other",
+          "[fused]") {
+  const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
+  const auto in_one_memory = [] {
+    const auto memory = test::numbers({300, 300}, 1);
+    return Tensors{memory.slice(0, 0, 200).detach().requires_grad_(),
+                   memory.slice(0, 100).detach().requires_grad_(),
+                   memory.t().detach().requires_grad_()};
+  };
+  const auto expected = in_one_memory();
+  const auto got = in_one_memory();
+  const auto plain = make_optimizer(kind, Groups{expected});
+  const auto fused = make_optimizer("fused " + kind, Groups{got});
+  for (int step = 0; step < 3; ++step) {
+    set_gradients(expected, step);
+    set_gradients(got, step);
+    plain->step();
+    fused->step();
+    CHECK(equal(got, expected));
+  }
+}
+
+TEST_CASE("complex parameters are stepped as pairs of real numbers",
+          "[fused]") {
+  const auto kind = GENERATE(
+      as<std::string>(), "fused sgd", "fused adam", "fused adamw", "amsgrad");
+  const auto dtype = GENERATE(torch::kComplexFloat, torch::kComplexDouble);
+  const auto optimizer_of = [&](const Tensors& params) {
+    return kind == "amsgrad" ? std::make_unique<FusedAdam>(
+                                   params, AdamOptions(0.1).amsgrad(true))
+                             : make_optimizer(kind, Groups{params});
+  };
+  Tensors complex;
+  Tensors real;
+  for (const auto& sizes : {std::vector<int64_t>{7, 5}, {4}}) {
+    const auto value =
+        torch::complex(test::numbers(sizes, 1), test::numbers(sizes, 2))
+            .to(dtype);
+    for (const auto& one : {value, value.t()}) {
+      complex.push_back(one.clone().requires_grad_());
+      real.push_back(torch::view_as_real(one.clone()).requires_grad_());
+    }
+  }
+  const auto of_complex = optimizer_of(complex);
+  const auto of_real = optimizer_of(real);
+  for (int step = 0; step < 4; ++step) {
+    for (size_t i = 0; i < real.size(); ++i) {
+      real[i].mutable_grad() =
+          torch::empty_like(real[i].detach())
+              .copy_(test::numbers(real[i].sizes(), 10 * step + i));
+      // One of them is a conjugate that is not resolved.
+      const auto grad = torch::view_as_complex(real[i].grad());
+      complex[i].mutable_grad() =
+          i == 0 ? grad.conj().resolve_conj().conj() : grad.clone();
+    }
+    of_complex->step();
+    of_real->step();
+    for (size_t i = 0; i < real.size(); ++i) {
+      CAPTURE(kind, step, i);
+      REQUIRE(torch::view_as_real(complex[i].detach()).equal(real[i]));
+    }
+  }
+}
+
+TEST_CASE("Adam refuses complex parameters that its kernels do not take",
+          "[fused]") {
+  const auto kind = GENERATE(as<std::string>(), "fused adam", "fused adamw");
+  const auto values =
+      torch::complex(test::numbers({6, 4}, 1), test::numbers({6, 4}, 2));
+  const auto weight = values.slice(1, 0, 2).detach().requires_grad_();
+  const auto optimizer = make_optimizer(kind, Groups{Tensors{weight}});
+  weight.mutable_grad() = torch::ones_like(weight);
+  CHECK_THROWS_WITH(optimizer->step(),
+                    Contains("Expected a dense complex parameter"));
 }
 
 TEST_CASE("sparse gradients are stepped by LibTorch, or refused by it",

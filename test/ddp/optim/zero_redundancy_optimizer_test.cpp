@@ -493,6 +493,11 @@ TEST_CASE("a sharded optimizer refuses what it cannot do", "[zero]") {
   CHECK_THROWS_WITH(
       ZeroRedundancyOptimizer(Tensors{params[0], params[0]}, maker("sgd")),
       Contains("each parameter once"));
+  const auto square = torch::ones({3, 3}).requires_grad_();
+  CHECK_THROWS_WITH(
+      ZeroRedundancyOptimizer(
+          Tensors{square, square.detach().t().requires_grad_()}, maker("sgd")),
+      Contains("in memory of its own"));
   CHECK_THROWS_WITH(ZeroRedundancyOptimizer(
                         params,
                         [](const Groups& groups) {
