@@ -38,9 +38,8 @@ std::string in_entry(const std::string& name) {
 
 /// Returns the state of a sampler from the progress of all ranks. Collective.
 IValue collect_sampler(const DistributedSampler& sampler,
-                       std::optional<size_t> trained,
                        const Communicator& ranks) {
-  const auto mine = sampler.progress(trained);
+  const auto mine = sampler.progress();
   std::vector<SamplerProgress> by_rank;
   for (const auto& text :
        ranks.gather(c10::str(mine.rank, ' ', mine.done, ' ', mine.in_pass))) {
@@ -164,11 +163,6 @@ Checkpoint& Checkpoint::step(int64_t step) {
   return *this;
 }
 
-Checkpoint& Checkpoint::trained(std::optional<size_t> examples) {
-  trained_ = examples;
-  return *this;
-}
-
 std::vector<const Module*> Checkpoint::modules() const {
   std::vector<const Module*> modules;
   for (const auto& entry : entries_) {
@@ -216,7 +210,7 @@ IValue Checkpoint::collect(const std::string& path,
     const auto& object = *entries_[i].object;
     if (const auto* sampler =
             dynamic_cast<const DistributedSampler*>(&object)) {
-      values[i] = collect_sampler(*sampler, trained_, ranks);
+      values[i] = collect_sampler(*sampler, ranks);
     } else if (object.checkpoint_scope() != CheckpointScope::common) {
       values[i] = list_of(ranks.gather_on_first(values[i].toStringRef()));
     }

@@ -190,14 +190,6 @@ class Checkpoint {
   Checkpoint& step(int64_t step);
   /// Returns the number of steps made.
   int64_t step() const { return step_; }
-  /// Sets the number of examples that this rank has trained on in the current
-  /// pass of the sampler in this program. Needed only to save in the middle of
-  /// an epoch with a data loader that has worker threads, whose sampler is
-  /// ahead of the training. The number stays until the next call and counts for
-  /// all samplers of the Checkpoint: after `load`, call `set_epoch` of a second
-  /// one with a new epoch. std::nullopt: the number of examples that each
-  /// sampler has returned.
-  Checkpoint& trained(std::optional<size_t> examples);
 
   /// Saves all entries; rank 0 writes the file, within the group's time-out.
   /// The file is replaced atomically: after a crash, a kill, a full disk or an
@@ -267,7 +259,6 @@ class Checkpoint {
   std::vector<Entry> entries_;
   int64_t epoch_ = 0;
   int64_t step_ = 0;
-  std::optional<size_t> trained_;
   c10::intrusive_ptr<c10d::Backend> group_;
 };
 

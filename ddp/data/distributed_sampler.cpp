@@ -127,14 +127,19 @@ struct DistributedSampler::Shared {
   // State of the running pass.
   std::vector<size_t> indices;
   int64_t running_epoch = 0;
-  EpochProgress done;  // before the pass began
-  size_t drawn = 0;    // number of drawn indices
+  EpochProgress done;           // before the pass began
+  size_t drawn = 0;             // number of drawn indices
+  std::optional<size_t> given;  // of these; unset: all
+  bool in_order = true;
+
+  size_t done_now() const { return given.value_or(drawn); }
 
   void begin() {
     done = fitting(start, split.dataset_size);
     indices = detail::split_indices(split, epoch, done);
     running_epoch = epoch;
     drawn = 0;
+    given.reset();
     start = {};
     phase = Phase::running;
   }
@@ -170,7 +175,9 @@ std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
   }
   const size_t left = shared_->indices.size() - shared_->drawn;
   if (left == 0 || shared_->phase == Shared::Phase::ended) {
-    shared_->phase = Shared::Phase::ended;
+    if (!shared_->given) {
+      shared_->phase = Shared::Phase::ended;
+    }
     return std::nullopt;
   }
   const auto from =
@@ -198,17 +205,33 @@ size_t DistributedSampler::size() const {
 size_t DistributedSampler::position() const {
   return shared_->phase == Shared::Phase::running
              ? shared_->done.first / shared_->split.num_replicas +
-                   shared_->drawn
+                   shared_->done_now()
              : 0;
 }
 
-SamplerProgress DistributedSampler::progress(
-    std::optional<size_t> trained) const {
-  const bool in_pass = shared_->phase == Shared::Phase::running ||
-                       (trained && shared_->phase == Shared::Phase::ended);
-  return {shared_->split.rank,
-          std::min(trained.value_or(shared_->drawn), shared_->drawn),
-          in_pass};
+void DistributedSampler::count_given(bool in_order) {
+  shared_->phase = Shared::Phase::running;  // a small dataset is drawn already
+  shared_->given = 0;
+  shared_->in_order = in_order;
+}
+
+void DistributedSampler::give(std::optional<size_t> indices) {
+  if (!indices) {
+    shared_->phase = Shared::Phase::ended;
+    return;
+  }
+  shared_->given = std::min(shared_->done_now() + *indices, shared_->drawn);
+}
+
+SamplerProgress DistributedSampler::progress() const {
+  const bool in_pass = shared_->phase == Shared::Phase::running;
+  if (in_pass && shared_->given && !shared_->in_order) {
+    TORCH_WARN_ONCE(
+        "Expected a data loader with enforce_ordering(true) for a sampler that "
+        "is saved within a pass, but got false: after a resume some examples "
+        "come twice and others are left out");
+  }
+  return {shared_->split.rank, shared_->done_now(), in_pass};
 }
 
 c10::IValue DistributedSampler::state_dict() const {

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <torch/arg.h>
+#include <torch/data/dataloader/stateless.h>
 #include <torch/data/samplers/base.h>
 
 #include "ddp/checkpoint/state/stateful.h"
@@ -46,8 +48,7 @@ struct SamplerProgress {
   /// Indices that this rank has done since this process began the pass; indices
   /// before a restore do not count.
   size_t done = 0;
-  /// False before the first pass and after the end of a pass. If `progress`
-  /// gets `trained`, it stays true after the end, because a loader draws ahead.
+  /// False before the first pass and after the end of a pass.
   bool in_pass = false;
 };
 
@@ -61,6 +62,10 @@ struct SamplerProgress {
 ///
 /// Not thread-safe. A data loader uses the sampler only from the thread that
 /// iterates over the loader, even if the loader has worker threads.
+///
+/// The state counts the batches that the loop over LibTorch's data loader has
+/// got. Batches that worker threads have read ahead do not count: a resumed
+/// training gets them.
 ///
 /// Example:
 /// @code
@@ -107,25 +112,30 @@ class DistributedSampler : public torch::data::samplers::Sampler<>,
   /// Returns the number of indices in a full pass of this rank
   /// (`len(sampler)`).
   size_t size() const;
-  /// Returns the number of indices that this rank has drawn in the running
-  /// pass; 0 between passes. After a restore it counts on from the state's
-  /// "position" divided by the number of ranks.
+  /// Returns the number of indices that this rank has done in the running pass;
+  /// 0 between passes. After a restore it counts on from the state's "position"
+  /// divided by the number of ranks.
   size_t position() const;
 
+  /// From now on in this pass, indices count as done when they are given, and
+  /// not when they are drawn. LibTorch's data loaders make this call after
+  /// `reset`, and so does a loader of the program that draws ahead.
+  /// @param in_order  false: the batches come in another order than the drawn
+  ///   indices. `progress` then warns, because no number says which are done.
+  void count_given(bool in_order = true);
+  /// Counts further indices, at most the drawn ones, as given to the training.
+  /// @param indices  std::nullopt: none are left, the pass ends.
+  void give(std::optional<size_t> indices);
+
   /// Returns the progress of this rank, for `state_dict`.
-  /// @param trained  number of examples that this rank has trained on since
-  ///   this process began the pass: a loader with worker threads draws ahead of
-  ///   the training. More than the drawn indices count as all of them.
-  ///   std::nullopt: all drawn indices.
-  SamplerProgress progress(std::optional<size_t> trained = std::nullopt) const;
+  SamplerProgress progress() const;
 
   /// Returns the position in the dataset as a dict, assuming that all ranks
-  /// have drawn as many indices as this one:
+  /// have done as many indices as this one:
   /// - "epoch": of the running pass; between passes, of the next one.
   /// - "position": number of leading places in the epoch's order that the ranks
   ///   together have done. 0 between passes, unless a restored pass has not
-  ///   been continued yet; but with `progress(trained)` the dict describes the
-  ///   ended pass.
+  ///   been continued yet.
   /// - "ahead": list of the places above "position" that are done as well,
   ///   ascending. Not empty only if some ranks have done more than others.
   /// - "dataset_size", "seed", "shuffle": the order depends on them.
@@ -160,4 +170,53 @@ class DistributedSampler : public torch::data::samplers::Sampler<>,
   std::shared_ptr<Shared> shared_;
 };
 
+/// @cond
+namespace detail {
+/// The sampler inside of the data loader of a `DistributedSampler`.
+struct LoaderSampler : DistributedSampler {
+  explicit LoaderSampler(DistributedSampler sampler)
+      : DistributedSampler(std::move(sampler)) {}
+};
+}  // namespace detail
+/// @endcond
+
 }  // namespace ddp
+
+/// @cond
+namespace torch::data {
+
+/// LibTorch's data loader, which `make_data_loader` returns for a
+/// `ddp::DistributedSampler`, and which tells the sampler of the batches that
+/// the loop gets.
+template <typename Dataset>
+class StatelessDataLoader<Dataset, ddp::DistributedSampler>
+    : public StatelessDataLoader<Dataset, ddp::detail::LoaderSampler> {
+  using Base = StatelessDataLoader<Dataset, ddp::detail::LoaderSampler>;
+  using Batch = typename Base::BatchType;
+
+ public:
+  StatelessDataLoader(Dataset dataset,
+                      ddp::DistributedSampler sampler,
+                      DataLoaderOptions options)
+      : Base(std::move(dataset), ddp::detail::LoaderSampler(sampler), options),
+        sampler_(std::move(sampler)) {}
+
+  /// Starts a pass, as LibTorch's.
+  Iterator<Batch> begin() {
+    Base::begin();
+    sampler_.count_given(this->options_.enforce_ordering);
+    return Iterator<Batch>(
+        std::make_unique<detail::ValidIterator<Batch>>([this] {
+          auto batch = this->next();
+          sampler_.give(batch ? std::optional(this->options_.batch_size)
+                              : std::nullopt);
+          return batch;
+        }));
+  }
+
+ private:
+  ddp::DistributedSampler sampler_;  // shares its state with the base's
+};
+
+}  // namespace torch::data
+/// @endcond

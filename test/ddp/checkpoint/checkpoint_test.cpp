@@ -1,9 +1,13 @@
 #include "ddp/checkpoint.h"
 
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/data.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 #include <torch/serialize.h>
@@ -409,25 +413,53 @@ TEST_CASE("Parameter groups keep their own options", "[checkpoint]") {
   CHECK(second.optimizer->state().size() == 2);  // only the group with momentum
 }
 
-TEST_CASE("A place counts what was trained on", "[checkpoint]") {
+/// A dataset: example i is i.
+struct Numbers : torch::data::datasets::Dataset<Numbers, int64_t> {
+  int64_t get(size_t index) override { return static_cast<int64_t>(index); }
+  torch::optional<size_t> size() const override { return 97; }
+};
+
+TEST_CASE("A resumed epoch has each example once, with worker threads",
+          "[checkpoint]") {
   const TemporaryFolder folder;
-  Training training;
-  training.run(5);  // the sampler returned 10
-  training.checkpoint.trained(6).save(folder / "a.pt");
-  Training resumed;
-  resumed.checkpoint.load(folder / "a.pt");
-  resumed.sampler.reset();
-  CHECK(resumed.sampler.position() == 6);
-  // Two more examples in this program.
-  resumed.checkpoint.trained(2).save(folder / "a.pt");
-  training.checkpoint.load(folder / "a.pt");
-  training.sampler.reset();
-  CHECK(training.sampler.position() == 6);  // at most those drawn
-  training.sampler.next(4);
-  training.checkpoint.trained(2).save(folder / "a.pt");
-  resumed.checkpoint.load(folder / "a.pt");
-  resumed.sampler.reset();
-  CHECK(resumed.sampler.position() == 8);
+  const auto path = folder / "a.pt";
+  const size_t workers = GENERATE(0, 2);
+  std::mutex mutex;
+  std::multiset<int64_t> seen;
+  // The loop of docs/checkpoints.md, left in the step `last`; the ranks of the
+  // second part have fewer steps.
+  const auto run = [&](const Group& group, int64_t last) {
+    ddp::DistributedSampler sampler(97,
+                                    ddp::DistributedSamplerOptions()
+                                        .num_replicas(group->getSize())
+                                        .rank(group->getRank())
+                                        .padding(false));
+    Checkpoint checkpoint;
+    checkpoint.process_group(group).add("sampler", sampler);
+    if (std::filesystem::exists(path)) {
+      checkpoint.load(path);
+    }
+    const auto loader = torch::data::make_data_loader(
+        Numbers(),
+        sampler,
+        torch::data::DataLoaderOptions().batch_size(4).workers(workers));
+    for (const auto& batch : *loader) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        seen.insert(batch.begin(), batch.end());
+      }
+      checkpoint.step(checkpoint.step() + 1);
+      if (checkpoint.step() == last) {
+        checkpoint.save(path);
+        return;
+      }
+    }
+  };
+  ddp::test::run_ranks(2, [&](const Group& group) { run(group, 3); });
+  ddp::test::run_ranks(3, [&](const Group& group) { run(group, 5); });
+  ddp::test::run_ranks(2, [&](const Group& group) { run(group, 1000); });
+  CHECK(seen.size() == 97);
+  CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == 97);
 }
 
 TEST_CASE("A wrapped model has the same checkpoint", "[checkpoint]") {
