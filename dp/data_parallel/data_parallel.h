@@ -243,7 +243,12 @@ class DataParallelImpl : public DataParallelBase {
 /// module (an object behind a pointer, or a tensor that is not registered) is
 /// shared by all replicas, and their threads use it concurrently: do not modify
 /// it in `forward`, or guard it with a lock. The module needs a `clone()`
-/// (torch::nn::Cloneable) or `make_replica`. The construction of replicas
+/// (torch::nn::Cloneable) or `make_replica`. Its `reset()` must assign anew all
+/// members that hold modules or tensors, because `clone()` copies them first: a
+/// `std::vector` of layers is cleared before it is filled. A replica with a
+/// member that holds a registered module or tensor of the module throws
+/// c10::Error; members that `reset()` fills with anything else, such as
+/// functions, are not checked. The construction of replicas
 /// restores the states of the default generators of the CPU and of the
 /// replica's GPU.
 ///

@@ -197,9 +197,10 @@ TEST_CASE("modules that cannot be replicated", "[dp]") {
   CHECK_THAT(
       error_of(
           [] { DataParallel(std::make_shared<NoCloneImpl>(), on_cpus(2)); }),
-      Catch::Contains("NoCloneImpl (derive it from torch::nn::Cloneable, or "
-                      "give DataParallelOptions().make_replica()): clone() has "
-                      "not been implemented"));
+      Catch::Contains("NoCloneImpl (derive it from torch::nn::Cloneable, with "
+                      "a reset() that makes all of its parts anew, or give "
+                      "DataParallelOptions().make_replica()): clone() has not "
+                      "been implemented"));
   // DerivedImpl's clone() is that of its base class.
   struct DerivedImpl : torch::nn::LinearImpl {
     using LinearImpl::LinearImpl;

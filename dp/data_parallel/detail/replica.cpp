@@ -23,8 +23,9 @@ std::shared_ptr<torch::nn::Module> copy_of(const torch::nn::Module& module,
                                            const MakeModule& make) {
   const auto copy = ddp::detail::explain(
       "Cannot make a replica of " + module.name() +
-          " (derive it from torch::nn::Cloneable, or give "
-          "DataParallelOptions().make_replica())",
+          " (derive it from torch::nn::Cloneable, with a reset() that makes "
+          "all "
+          "of its parts anew, or give DataParallelOptions().make_replica())",
       [&] { return make ? make() : module.clone(device); });
   TORCH_CHECK(copy != nullptr,
               "Expected a replica of ",
@@ -66,6 +67,44 @@ void expect_structure(const torch::nn::Module& module,
               module.name(),
               ", but got ",
               copy.modules.size() - 1);
+}
+
+/// Returns the number of owners of each of the module's modules and tensors.
+std::vector<size_t> owners_of(const StateLayout& layout) {
+  std::vector<size_t> owners;
+  for (const auto& part : layout.modules) {
+    owners.push_back(static_cast<size_t>(part.use_count()));
+  }
+  for (const auto& slot : layout.slots) {
+    owners.push_back(slot.source.use_count());
+  }
+  return owners;
+}
+
+/// Checks that the replica owns none of the module's modules and tensors, but
+/// for modules that are registered in both.
+/// @param before  the owners before the replica was made
+void expect_not_held(const torch::nn::Module& module,
+                     const StateLayout& layout,
+                     const ModuleState& copy,
+                     const std::vector<size_t>& before) {
+  const auto names = module.named_modules().keys();
+  const auto now = owners_of(layout);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bool is_module = i < names.size();
+    TORCH_CHECK(
+        now[i] <= before[i] || (is_module && std::count(copy.modules.begin(),
+                                                        copy.modules.end(),
+                                                        layout.modules[i]) > 0),
+        "Expected a replica of ",
+        module.name(),
+        " with modules and tensors of its own, but one of its members holds ",
+        i == 0      ? "the module itself"
+        : is_module ? names[i] + " of the module"
+                    : layout.slots[i - names.size()].name + " of the module",
+        "; assign such members anew in reset() (for example `layers.clear()` "
+        "before it fills `layers`), or in make_replica");
+  }
 }
 
 /// Returns each tensor of the replica once, with its slot.
@@ -176,10 +215,12 @@ Replica make_replica(const StateLayout& layout,
   // clone() runs reset(), which draws random values that are overwritten.
   const ddp::detail::GeneratorGuard random(generators_near(device));
   const auto& module = *layout.modules.front();
+  const auto owners = owners_of(layout);
   Replica replica{index, device, copy_of(module, device, make), {}, {}, {}, {}};
   auto copy = read_state(replica.module);
   expect_structure(module, layout, *replica.module, copy);
   replica.members = members_of(module, layout, copy, known);
+  expect_not_held(module, layout, copy, owners);
   replica.submodules = std::move(copy.modules);
   move_to_flat_memory(replica, layout);
   return replica;

@@ -48,7 +48,8 @@ struct Replica {
 ///   replica's tensors are added.
 /// @throws c10::Error if the module cannot be cloned, or if the new module has
 ///   another type, other parameters, buffers or submodules, one of the known
-///   tensors, or one tensor where the module has two.
+///   tensors, one tensor where the module has two, or members that hold modules
+///   or tensors of the module.
 Replica make_replica(const StateLayout& layout,
                      size_t index,
                      c10::Device device,
