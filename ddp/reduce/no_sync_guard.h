@@ -17,6 +17,10 @@ using Pauses = std::shared_ptr<std::atomic<int>>;
 /// is the mean over ranks of the sum over the passes: divide each loss by k for
 /// the gradient of one batch of k parts.
 ///
+/// The last pass before each step is outside of the guard, also that of a
+/// shorter window at the end of an epoch: otherwise the optimizer of each rank
+/// steps by the rank's own gradients, and the ranks' parameters part.
+///
 /// The guard counts during `backward()`, wherever the forward ran. Guards exist
 /// on all ranks alike, or the passes inside are local to a rank (a validation
 /// with gradients on rank 0). Guards can be nested. Use them on the model's
