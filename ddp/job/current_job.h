@@ -11,10 +11,12 @@
 // process_group.h.
 namespace ddp::detail {
 
-/// Tells the other ranks why this process is about to end, for their errors.
-/// Does nothing without a job. Thread-safe, also while another thread calls
-/// `ddp::destroy_process_group`; so is the next function.
-void report_fatal_error(const std::string& text) noexcept;
+/// Tells the other ranks why this process is about to end, or why it takes no
+/// further part in `group`, for their errors. Does nothing without a job.
+/// Thread-safe, also while another thread calls `ddp::destroy_process_group`;
+/// so is the next function.
+void report_fatal_error(const std::string& text,
+                        const std::string& group = "") noexcept;
 
 /// Tells all ranks that a stop is requested. Does nothing without a job.
 void request_stop();

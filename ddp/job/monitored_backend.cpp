@@ -110,9 +110,16 @@ bool MonitoredBackend::has_open_pass() {
   return !pass_.expired();
 }
 
-std::optional<Departure> MonitoredBackend::departed_member() const {
-  return record_->departures() == 0 ? std::nullopt
-                                    : record_->first_departure(members_.ranks);
+/// A rank that has left a group has left its siblings, too, which have the name
+/// of the group and a purpose.
+std::optional<Departure> MonitoredBackend::departed_member(
+    std::chrono::milliseconds timeout) const {
+  if (record_->departures() == 0 && timeout.count() == 0) {
+    return std::nullopt;
+  }
+  const auto& name = members_.name;
+  return record_->first_departure(
+      members_.ranks, timeout, name.substr(0, name.find('.')));
 }
 
 void MonitoredBackend::begin_wait(const c10d::Work* work,
@@ -209,9 +216,8 @@ std::string MonitoredBackend::failure(const std::string& what) const {
     return "rank " + std::to_string(world_rank()) + ": " + what +
            " failed: " + reason;
   }
-  const auto departure = record_->first_departure(
-      members_.ranks, is_ours ? std::chrono::milliseconds(0) : kNewsPatience);
-  if (departure) {
+  if (const auto departure = departed_member(
+          is_ours ? std::chrono::milliseconds(0) : kNewsPatience)) {
     return error_of(what, *departure);
   }
   return "rank " + std::to_string(world_rank()) + ": " + what + " failed: " +
@@ -574,10 +580,8 @@ MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
 
 void abort_and_announce(c10d::Backend& group, const std::string& why) {
   auto* job = monitored_backend_of(group);
-  // A departed rank may be waiting in ddp::destroy_process_group(); the report
-  // reaches it, too.
-  if (job != nullptr && job->is_open() && !job->record()->first_failure()) {
-    report_fatal_error(why);
+  if (job != nullptr && job->is_open() && !job->departed_member()) {
+    report_fatal_error(why, job->members().name);
     job->close(MonitoredBackend::End::abort);
     job->record()->mark_told();
   }

@@ -101,8 +101,10 @@ class MonitoredBackend : public c10d::Backend {
   /// Returns true if a pass of `begin_pass` has not ended.
   bool has_open_pass();
 
-  /// Returns the first member that has left the job, or std::nullopt.
-  std::optional<Departure> departed_member() const;
+  /// Returns the first member that has left the job or this group, or
+  /// std::nullopt; waits for one, at most `timeout`.
+  std::optional<Departure> departed_member(
+      std::chrono::milliseconds timeout = {}) const;
 
   /// Records that this thread waits for a collective, until `end_wait`.
   /// @param work  of the collective; null: the last one that has started.
@@ -288,9 +290,9 @@ const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 
 /// Closes `group` because this rank cannot do the work that other ranks wait
-/// for, and reports to them that this rank has left the job, with the reason.
+/// for, and reports to them that this rank has left the group, with the reason.
 /// Over Gloo the closed connections end their wait. Does nothing if `group` is
-/// not a group of the job, is no longer open, or if a failed rank was reported
+/// not a group of the job, is no longer open, or if a member was reported
 /// already.
 void abort_and_announce(c10d::Backend& group, const std::string& why);
 

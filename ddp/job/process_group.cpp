@@ -356,10 +356,11 @@ c10::intrusive_ptr<c10d::Store> store() {
   return c10::make_intrusive<c10d::PrefixStore>("user", require_job().store);
 }
 
-void detail::report_fatal_error(const std::string& text) noexcept {
+void detail::report_fatal_error(const std::string& text,
+                                const std::string& group) noexcept {
   with_job([&](const Job& last) {
     if (last.channel) {
-      last.channel->report_failure(text);
+      last.channel->report_failure(text, group);
     }
   });
 }

@@ -112,16 +112,20 @@ struct ProcessGroupOptions {
 /// seconds that names the departed rank, how it left and, if it left by an
 /// exception, after how many backward passes and its text. If a host disappears
 /// without closing its connections (power, network), this takes a minute. A
-/// collective that all members have completed does not get this error.
+/// collective that all members have completed does not get this error. A failed
+/// backward pass ends the group of its model alone: the members get the error
+/// there, and their other groups go on.
 ///
 /// Waits: ranks that wait for each other in different calls (other collectives
 /// or sizes, groups in different orders, a pass more on one rank, one rank in
 /// `destroy_process_group`) get a c10::Error within about ten seconds that
-/// names the ranks and their calls. If a rank gets more bytes than it expects,
-/// Gloo ends its process at once (SIGABRT), and the others throw Gloo's text.
-/// Seen are the waits of this library; a Work that the program itself waits
-/// for, messages, waits at the store and a wait of the program for its GPU have
-/// the time-out. A rank that computes makes no wait an error, however long.
+/// names the ranks and their calls. Messages (`send`, `recv`) and an all-to-all
+/// with sizes of its own for each rank are not compared: if a rank gets more
+/// bytes than it expects there, Gloo ends its process at once (SIGABRT), and
+/// the others throw Gloo's text. Seen are the waits of this library; a Work
+/// that the program itself waits for, messages, waits at the store and a wait
+/// of the program for its GPU have the time-out. A rank that computes makes no
+/// wait an error, however long.
 /// - CPU: the call that waits throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for

@@ -24,15 +24,13 @@ void throw_cause(const MonitoredBackend& job,
                  const std::string& what,
                  bool timed_out) {
   constexpr std::chrono::milliseconds kPause{20};
-  const auto& state = *job.record();
   const auto deadline =
       std::chrono::steady_clock::now() + (timed_out ? kPause : kNewsPatience);
   do {
     if (!job.abort_reason().empty()) {
       job.check_not_aborted(what);
     }
-    if (const auto departure =
-            state.first_departure(job.members().ranks, kPause)) {
+    if (const auto departure = job.departed_member(kPause)) {
       job.fail(what, *departure);
     }
   } while (job.is_open() && std::chrono::steady_clock::now() < deadline);

@@ -50,7 +50,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// outside the new group do not call it. A rank that has no wrapper yet wraps
   /// its module with the new group at the same time. The call also works after
   /// a failed pass, or after ranks of the old group have left. Gradients and
-  /// optimizer states stay local to each rank. Other objects that were given a
+  /// optimizer states stay local to each rank: if the ranks come from different
+  /// groups, or one has a new optimizer, their steps part them. Afterwards make
+  /// a new optimizer on all ranks, or load a `Checkpoint` with the optimizer of
+  /// one rank on all of them. Other objects that were given a
   /// group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
   /// `SyncBatchNorm` without a group of its own gets one of the new ranks.
   ///

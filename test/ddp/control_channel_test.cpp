@@ -183,9 +183,59 @@ TEST_CASE("ranks hear who fails and who ends", "[channel]") {
     if (says) {
       CHECK(heard->passes == 1);
       CHECK(heard->text == "no space left on device");
-      CHECK(world[rank].state->first_failure()->rank == who);
     }
   }
+}
+
+TEST_CASE("a rank that fails in a group has left that group alone",
+          "[channel]") {
+  const int who = GENERATE(0, 1, 2);
+  World world(3);
+  world[who].state->note_pass();
+  world[who].channel->report_failure("no luck", "group_3");
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == who) {
+      continue;
+    }
+    const auto& state = *world[rank].state;
+    const auto heard = state.first_departure({0, 1, 2}, kPatience, "group_3");
+    REQUIRE(heard);
+    CHECK(heard->rank == who);
+    CHECK(describe(*heard, 2) ==
+          "rank " + std::to_string(who) +
+              " has left group group_3 because of an exception after 1 "
+              "backward pass; this rank has begun 2 backward passes; it says: "
+              "no luck");
+    CHECK_FALSE(state.first_departure({0, 1, 2}));
+    CHECK_FALSE(state.first_departure({0, 1, 2}, {}, "group_30"));
+  }
+  SECTION("and may leave the job as others do") {
+    for (const auto end : world.leave()) {
+      CHECK(end == End::all_are_here);
+    }
+  }
+  SECTION("and may fail as a whole") {
+    world[who].channel->report_failure("no disk");
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank != who) {
+        const auto heard = world[rank].state->first_departure({who}, kPatience);
+        REQUIRE(heard);
+        CHECK(heard->text == "no disk");
+      }
+    }
+  }
+}
+
+TEST_CASE("a departure before any pass says nothing of passes", "[channel]") {
+  const Departure dead{1, How::ended, -1, ""};
+  const Departure failed{1, How::threw, 0, "no luck"};
+  CHECK(describe(dead, 0) ==
+        "the process of rank 1 has ended without "
+        "ddp::destroy_process_group()");
+  CHECK(describe(failed, 0) ==
+        "rank 1 has left because of an exception; it says: no luck");
+  CHECK_THAT(describe(failed, 1),
+             Contains("after 0 backward passes; this rank has begun 1 "));
 }
 
 TEST_CASE("a rank whose connection ends has died", "[channel]") {
@@ -204,7 +254,6 @@ TEST_CASE("a rank whose connection ends has died", "[channel]") {
     const auto heard = rank->state->first_departure({1}, kPatience);
     REQUIRE(heard);
     CHECK(heard->how == (closes ? How::left : How::ended));
-    CHECK(rank->state->first_failure().has_value() == !closes);
   }
 }
 

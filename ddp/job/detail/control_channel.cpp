@@ -45,10 +45,10 @@ constexpr int kMostTexts = 16;
 constexpr const char* kAddress = "channel";
 // To rank 0:
 constexpr const char* kHello = "hello";    // rank, secret
-constexpr const char* kFailed = "failed";  // passes, text
+constexpr const char* kFailed = "failed";  // passes, text, group
 constexpr const char* kReport = "report";  // RankReport
 // From rank 0:
-constexpr const char* kGone = "gone";  // how, ranks, passes, text
+constexpr const char* kGone = "gone";  // how, ranks, passes, text, group
 constexpr const char* kDead = "dead";  // error, groups...
 constexpr const char* kAsk = "ask";    // for a report
 constexpr const char* kAllHere = "all here";
@@ -184,7 +184,8 @@ ControlChannel::Connection* ControlChannel::host_connection() {
   return has_one ? &connections_.begin()->second : nullptr;
 }
 
-void ControlChannel::report_failure(const std::string& text) noexcept {
+void ControlChannel::report_failure(const std::string& text,
+                                    const std::string& group) noexcept {
   if (::getpid() != process_) {
     return;
   }
@@ -195,14 +196,15 @@ void ControlChannel::report_failure(const std::string& text) noexcept {
     }
     const auto passes = std::to_string(state_->passes());
     if (rank_ > 0) {
-      send_all({kFailed, passes, shortened(text)});
+      send_all({kFailed, passes, shortened(text), group});
     } else {
       passed_on_.push_back(
           {kGone,
            std::to_string(static_cast<int>(Departure::How::threw)),
            member_ranges({0}),
            passes,
-           shortened(text)});
+           shortened(text),
+           group});
       send_all(passed_on_.back());
       changed_.wait_for(
           lock, kFlushPatience, [this] { return have_all_met(); });
@@ -416,11 +418,12 @@ bool ControlChannel::have_all_met() const {
 /// A message of rank 0.
 bool ControlChannel::on_host(const Fields& message) {
   const auto& kind = message[0];
-  if (kind == kGone && message.size() == 5) {
+  if (kind == kGone && message.size() == 6) {
     Departure departure;
     departure.how = static_cast<Departure::How>(number_in<int>(message[1]));
     departure.passes = number_in<int64_t>(message[3]);
     departure.text = message[4];
+    departure.group = message[5];
     for (const int rank : parse_member_ranges(message[2])) {
       departure.rank = rank;
       if (rank != rank_) {
@@ -443,11 +446,12 @@ bool ControlChannel::on_host(const Fields& message) {
 /// A message of another rank to rank 0.
 bool ControlChannel::on_rank(int rank, const Fields& message) {
   const auto& kind = message[0];
-  if (kind == kFailed && message.size() == 3) {
+  if (kind == kFailed && message.size() == 4) {
     add_news({rank,
               Departure::How::threw,
               number_in<int64_t>(message[1]),
-              message[2]});
+              message[2],
+              message[3]});
   } else if (kind == kReport && message.size() == 2) {
     auto report = parse_rank_report(message[1]);
     if (!report) {
@@ -561,15 +565,17 @@ void ControlChannel::set_gone(int rank) {
 void ControlChannel::add_news(Departure departure) {
   const int rank = departure.rank;
   const bool is_first =
-      std::none_of(news_.begin(), news_.end(), [rank](const auto& one) {
-        return one.rank == rank;
+      std::none_of(news_.begin(), news_.end(), [&](const auto& one) {
+        return one.rank == rank && one.group == departure.group;
       });
   if (!is_first || state_->departure_of(rank)) {
     return;
   }
-  set_gone(rank);
-  if (departure.how != Departure::How::left) {
-    reports_.erase(rank);  // its groups are aborted
+  if (departure.group.empty()) {
+    set_gone(rank);
+    if (departure.how != Departure::How::left) {
+      reports_.erase(rank);  // its groups are aborted
+    }
   }
   news_.push_back(std::move(departure));
 }
@@ -581,24 +587,27 @@ void ControlChannel::pass_news_on() {
     return;
   }
   if (rank_ == 0) {
-    std::map<std::tuple<int, int64_t, std::string>, std::vector<int>> alike;
+    std::map<std::tuple<int, int64_t, std::string, std::string>,
+             std::vector<int>>
+        alike;
     for (auto& one : news_) {
       if (!one.text.empty() && ++texts_ > kMostTexts) {
         one.text.clear();
         one.passes = -1;
       }
-      alike[{static_cast<int>(one.how), one.passes, one.text}].push_back(
-          one.rank);
+      alike[{static_cast<int>(one.how), one.passes, one.text, one.group}]
+          .push_back(one.rank);
     }
     const std::lock_guard lock(mutex_);
     for (auto& [key, ranks] : alike) {
       std::sort(ranks.begin(), ranks.end());
-      const auto& [how, passes, text] = key;
+      const auto& [how, passes, text, group] = key;
       passed_on_.push_back({kGone,
                             std::to_string(how),
                             member_ranges(ranks),
                             std::to_string(passes),
-                            text});
+                            text,
+                            group});
       send_all(passed_on_.back());
     }
     passed_on_at_ = Clock::now();

@@ -82,10 +82,11 @@ class ControlChannel {
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
 
-  /// Reports to the other ranks that an exception ends this rank. Rank 0 waits
-  /// at most a second for ranks that have not connected yet. Does nothing in a
-  /// forked child.
-  void report_failure(const std::string& text) noexcept;
+  /// Reports to the other ranks that an exception ends this rank, or its part
+  /// in one group. Rank 0 waits at most a second for ranks that have not
+  /// connected yet. Does nothing in a forked child.
+  void report_failure(const std::string& text,
+                      const std::string& group = "") noexcept;
 
   /// Tells all ranks that a stop is requested.
   void request_stop();

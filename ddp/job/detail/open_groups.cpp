@@ -66,8 +66,8 @@ RankReport OpenGroups::report() const {
   std::map<std::thread::id, int> waits;  // index in the report
   std::vector<std::thread::id> starters;
   for (const auto& group : all()) {
-    if (!group->is_open()) {
-      continue;
+    if (!group->is_open() || group->departed_member()) {
+      continue;  // a departure ends the waits of its groups
     }
     const auto progress = group->progress();
     for (const auto& wait : progress.waits) {

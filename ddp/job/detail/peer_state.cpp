@@ -16,7 +16,9 @@ std::string how_it_left(const Departure& departure) {
     case Departure::How::left:
       return rank + " has left by ddp::destroy_process_group()";
     case Departure::How::threw:
-      return rank + " has left because of an exception";
+      return rank + " has left " +
+             (departure.group.empty() ? "" : "group " + departure.group + " ") +
+             "because of an exception";
     default:
       return "the process of " + rank +
              " has ended without ddp::destroy_process_group()";
@@ -27,17 +29,22 @@ std::string how_it_left(const Departure& departure) {
 
 std::string describe(const Departure& departure, int64_t passes) {
   std::string text = how_it_left(departure);
-  if (departure.passes >= 0) {
+  const bool are_trained = departure.passes > 0 || passes > 0;
+  if (are_trained && departure.passes >= 0) {
     text += " after " + count_passes(departure.passes);
   }
-  text += "; this rank has begun " + count_passes(passes);
+  if (are_trained) {
+    text += "; this rank has begun " + count_passes(passes);
+  }
   return departure.text.empty() ? text : text + "; it says: " + departure.text;
 }
 
 void PeerState::add_departure(const Departure& departure) {
   {
     const std::lock_guard lock(mutex_);
-    if (!of_rank_.emplace(departure.rank, order_.size()).second) {
+    if (!(departure.group.empty()
+              ? of_rank_.emplace(departure.rank, order_.size()).second
+              : of_group_.emplace(departure.group, order_.size()).second)) {
       return;
     }
     order_.push_back(departure);
@@ -52,10 +59,15 @@ std::optional<Departure> PeerState::departure_of(int rank) const {
 }
 
 std::optional<Departure> PeerState::first_departure(
-    const std::vector<int>& ranks, std::chrono::milliseconds timeout) const {
+    const std::vector<int>& ranks,
+    std::chrono::milliseconds timeout,
+    const std::string& group) const {
   std::optional<size_t> first;
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, timeout, [&] {
+    if (const auto found = of_group_.find(group); found != of_group_.end()) {
+      first = found->second;
+    }
     for (const int rank : ranks) {
       const auto found = of_rank_.find(rank);
       if (found != of_rank_.end() && (!first || found->second < *first)) {
@@ -65,15 +77,6 @@ std::optional<Departure> PeerState::first_departure(
     return first.has_value();
   });
   return first ? std::optional(order_[*first]) : std::nullopt;
-}
-
-std::optional<Departure> PeerState::first_failure() const {
-  const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(order_.begin(), order_.end(), [](const auto& one) {
-        return one.how != Departure::How::left;
-      });
-  return found == order_.end() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace ddp::detail

@@ -19,7 +19,7 @@ namespace ddp::detail {
 /// broken connections, sums of gradients.
 inline constexpr std::chrono::milliseconds kNewsPatience{2'000};
 
-/// How and when a rank has left its job before the others.
+/// How and when a rank has left its job, or one group, before the others.
 struct Departure {
   enum class How {
     left,   ///< ddp::destroy_process_group() did not wait longer
@@ -33,10 +33,14 @@ struct Departure {
   int64_t passes = -1;
   /// Text of its exception, one line; may be empty.
   std::string text;
+  /// Name of the one group that the rank has left, because of an exception;
+  /// empty: all groups.
+  std::string group = "";
 };
 
 /// Pure: "rank 1 has left because of an exception after 37 backward passes;
-/// this rank has begun 38". `passes` counts the passes of this rank.
+/// this rank has begun 38". `passes` counts the passes of this rank. The text
+/// says nothing of passes if neither rank has begun one.
 std::string describe(const Departure& departure, int64_t passes);
 
 /// Agreement of a job's ranks on the pass after which they stop. Each rank that
@@ -76,7 +80,8 @@ class PeerState {
     return passes_.load(std::memory_order_relaxed);
   }
 
-  /// Records that a rank has left. Only the first departure of a rank counts.
+  /// Records that a rank has left. Only the first departure of a rank, and the
+  /// first one from a group, count.
   void add_departure(const Departure& departure);
 
   /// Number of ranks that have left.
@@ -84,18 +89,15 @@ class PeerState {
     return departures_.load(std::memory_order_acquire);
   }
 
-  /// Returns the departure of `rank`, or std::nullopt.
+  /// Returns the departure of `rank` from the job, or std::nullopt.
   std::optional<Departure> departure_of(int rank) const;
 
-  /// Returns the earliest departure of one of these ranks, or std::nullopt;
-  /// waits for one, at most `timeout`.
+  /// Returns the earliest departure of one of these ranks from the job, or of
+  /// any rank from `group`, or std::nullopt; waits for one, at most `timeout`.
   std::optional<Departure> first_departure(
       const std::vector<int>& ranks,
-      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) const;
-
-  /// Returns the earliest departure because of an exception, or by the end of a
-  /// process, of any rank; or std::nullopt.
-  std::optional<Departure> first_failure() const;
+      std::chrono::milliseconds timeout = std::chrono::milliseconds(0),
+      const std::string& group = "") const;
 
   /// Records that an exception has reported a departure to the program.
   void mark_told() noexcept { is_told_ = true; }
@@ -112,8 +114,9 @@ class PeerState {
   StopVote stop_vote_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<Departure> order_;   // in the order of arrival
-  std::map<int, size_t> of_rank_;  // index in order_
+  std::vector<Departure> order_;            // in the order of arrival
+  std::map<int, size_t> of_rank_;           // index in order_
+  std::map<std::string, size_t> of_group_;  // as above
 };
 
 /// Returns the `PeerState` of the job that `group` belongs to. For any other
