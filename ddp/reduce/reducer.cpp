@@ -281,8 +281,8 @@ void ReducerImpl::open(at::Device device) {
         " to be trained by the DistributedDataParallel (or Reducer) whose "
         "forward came last, but got a backward pass of another one that shares "
         "it; make the backward pass of each before the forward of the next, or "
-        "wrap one module that has all of their parameters and call its parts "
-        "by call()");
+        "wrap one module that has all of their parameters and whose forward() "
+        "calls its parts");
     auto* job = monitored_backend_of(*reduction_->group);
     const int task = torch::autograd::get_current_graph_task_id();
     return job == nullptr ? nullptr : job->begin_pass({forward_thread_, task});
@@ -633,7 +633,8 @@ void ReducerImpl::write_mark() {
       (!missing_.empty() && !is_shadow_ && options_.find_unused_parameters()) ||
       (functions_.is_asked && functions_.is_asked());
   mark.knows_hash = !is_shadow_;
-  mark.hash = mix_hash(static_cast<size_t>(all.number),
+  // Twice, because the sum of two numbers may be the same on all ranks.
+  mark.hash = mix_hash(mix_hash(0, static_cast<size_t>(all.number)),
                        static_cast<size_t>(all.passes));
   for (const size_t index : all.frozen) {
     mark.hash = mix_hash(mark.hash, index);

@@ -27,7 +27,7 @@ struct MarkSums {
   bool differs = false;  ///< the hashes of two ranks differ
 };
 
-inline constexpr int kHashBits = 6;
+inline constexpr int kHashBits = 16;
 /// Number of elements of the vote to stop, and of a whole mark, which begins
 /// with the vote.
 inline constexpr int64_t kVoteNumel = 2;
