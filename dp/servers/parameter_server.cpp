@@ -24,6 +24,7 @@
 #include "ddp/job/current_job.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
+#include "ddp/job/wait.h"
 #include "dp/base/thread_error.h"
 #include "dp/servers/detail/session.h"
 #include "dp/servers/detail/shard.h"
@@ -108,6 +109,7 @@ class Server {
   struct Worker {
     Status status = Status::here;
     int64_t pushes = 0;
+    int64_t awaited = 0;  // number of the request that is awaited; 0: none
   };
 
   void resume();
@@ -125,7 +127,7 @@ class Server {
 
   /// Waits for a message with a worker.
   void exchange(int worker, const at::Tensor& message, int from) const;
-  Request receive_request(int worker) const;
+  Request receive_request(int worker);
   template <class Ready>
   void wait(Lock& lock, const Ready& ready);
   /// Ends the job; the first reason counts.
@@ -133,6 +135,7 @@ class Server {
   void check_pushes();
   void check_departures();
   bool is_any(Status status) const;
+  int first_awaited() const;
   /// The gradients of a worker. Synchronous: worker 0's become the sum.
   const detail::ShardMessage& gradients_of(int worker) const {
     return gradients_[is_synchronous_ ? std::min(worker, 1) : worker];
@@ -157,7 +160,8 @@ class Server {
   detail::StalenessGate gate_;  // asynchronous
   int64_t rounds_ = 0;          // synchronous: updates since the start
   int added_ = 0;               // synchronous: workers in the sum
-  bool is_over_ = false;        // all updates have been made
+  int64_t requests_ = 0;
+  bool is_over_ = false;  // all updates have been made
   std::string failure_;
   ServerReport report_;
 };
@@ -251,17 +255,27 @@ void Server::start_threads() {
   }
 }
 
+/// While a worker computes, or waits elsewhere, `serve` cannot return: for the
+/// other ranks this thread waits for the worker's next request.
 void Server::make_updates() {
+  static const std::string what = "requests of the workers";
+  std::optional<ddp::detail::GroupWaitScope> waits;
+  int64_t awaited = 0;
   Lock lock(mutex_);
   while (failure_.empty() && !is_over_) {
     try {
       if (const auto update = next_update()) {
+        waits.reset();
         make(*update);
       } else if (!is_any(Status::here)) {
         is_over_ = true;
       } else {
         check_departures();
-        const ddp::detail::RankWaitScope waits("gradients of the workers");
+        const int worker = first_awaited();
+        if (!waits || awaited != workers_[worker].awaited) {
+          awaited = workers_[worker].awaited;
+          waits.emplace(session_.group_with(worker), what);
+        }
         changed_.wait_for(lock, kPollInterval);
       }
     } catch (const std::exception& error) {
@@ -439,9 +453,16 @@ void Server::exchange(int worker, const at::Tensor& message, int from) const {
   session_.wait(worker, session_.start(worker, message, from));
 }
 
-Request Server::receive_request(int worker) const {
+Request Server::receive_request(int worker) {
   const auto number = at::zeros({1}, at::kLong);
-  exchange(worker, number, Session::kWorker);
+  const auto work = session_.start(worker, number, Session::kWorker);
+  const auto set_awaited = [&](int64_t request) {
+    const Lock lock(mutex_);
+    workers_[worker].awaited = request == 0 ? 0 : ++requests_;
+  };
+  set_awaited(1);
+  session_.wait(worker, work);
+  set_awaited(0);
   return static_cast<Request>(number.item<int64_t>());
 }
 
@@ -498,6 +519,19 @@ void Server::check_departures() {
   if (!departure.empty()) {
     fail(departure);
   }
+}
+
+/// Returns a worker that is here, if possible one with an awaited request.
+int Server::first_awaited() const {
+  int first = -1;
+  for (int worker = 0; worker < session_.workers(); ++worker) {
+    const auto& one = workers_[worker];
+    if (one.status == Status::here &&
+        (first < 0 || (one.awaited != 0 && workers_[first].awaited == 0))) {
+      first = worker;
+    }
+  }
+  return first;
 }
 
 bool Server::is_any(Status status) const {

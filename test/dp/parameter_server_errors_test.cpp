@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "ddp/collectives.h"
 #include "dp/parameter_server.h"
 #include "dp/servers/detail/session.h"
 #include "test/dp/server_ranks.h"
@@ -253,7 +254,40 @@ TEST_CASE("a server that dies ends the job everywhere",
   const std::string name = "parameter server " + std::to_string(dead) +
                            " (rank " + std::to_string(dead) + ") is gone: ";
   for (int rank = 0; rank < 5; ++rank) {
-    CHECK_THAT(errors[rank], Catch::Contains(rank == dead ? "signal 9" : name));
+    CHECK_THAT(errors[rank],
+               Catch::Contains(rank == dead ? "signal 9" : name) &&
+                   !Catch::Contains("backward"));
+  }
+}
+
+TEST_CASE("workers wait for servers in another call",
+          "[parameter_server][errors]") {
+  const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
+  const int waiting = GENERATE(1, 2);  // of two workers
+  const auto errors = try_ranks(
+      3,
+      [&](int rank) {
+        const auto options = Options().mode(mode);
+        auto net = make_net();
+        if (is_server(options)) {
+          serve(*net, sgd, options);
+          return;
+        }
+        ParameterClient client(net, options);
+        for (int i = 0; i < 10; ++i) {
+          step(net, client);
+          if (i == 5 && rank <= waiting) {
+            client.pull();
+            ddp::barrier();  // the server does not come
+          }
+        }
+        client.finish();
+      },
+      std::chrono::minutes(10));
+  for (int rank = 1; rank <= waiting; ++rank) {
+    CHECK_THAT(errors[rank],
+               Catch::Contains("in requests of the workers") &&
+                   Catch::Contains("in barrier"));
   }
 }
 

@@ -60,6 +60,8 @@ class Session {
   /// @throws c10::Error that says why it cannot arrive.
   void wait(int peer, const Work& work) const;
 
+  /// The group with a peer.
+  const c10d::Backend& group_with(int peer) const { return *pairs_[peer]; }
   /// Closes the group with a peer. If it was not aborted, both sides have
   /// completed their messages.
   void close(int peer) const { pairs_[peer]->shutdown(); }
