@@ -19,10 +19,12 @@ namespace {
 constexpr std::chrono::milliseconds kPollInterval{100};
 
 template <typename Action>
-void wait_for_hook(const std::string& what, const Action& action) {
+void wait_for_hook(const std::string& what,
+                   const Action& action,
+                   const c10d::Work* work = nullptr) {
   try {
     if (is_initialized()) {
-      const detail::GroupWaitScope waits(*process_group(), what);
+      const detail::GroupWaitScope waits(*process_group(), what, work);
       action();
     } else {
       action();
@@ -79,7 +81,8 @@ class HookResultReader {
   void operator()(const HookExchange::Work& work) const {
     const auto what = name("work");
     TORCH_CHECK(work != nullptr, "Expected ", what, ", but got null");
-    wait_for_hook(what, [&] { work->wait(); });
+    wait_for_hook(
+        what, [&] { work->wait(); }, work.get());
   }
 
   void operator()(const HookExchange::Future& future) const {

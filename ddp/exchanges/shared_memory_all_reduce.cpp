@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <utility>
 
 #include "ddp/job/current_job.h"
@@ -16,29 +15,24 @@ namespace ddp {
 namespace {
 
 /// A sum whose part of this rank is done where the rank starts it and waits for
-/// it. If a tensor is not in shared memory, the wait makes an all-reduce.
+/// it.
 class SharedWork : public c10d::Work {
  public:
   SharedWork(std::shared_ptr<detail::SharedSums> sums,
-             c10d::Backend& group,
+             int rank,
              std::chrono::milliseconds timeout,
              const at::Tensor& tensor)
-      : Work(group.getRank(),
+      : Work(rank,
              c10d::OpType::ALLREDUCE,
              "ddp:all_reduce",
              std::vector<at::Tensor>{tensor}),
         sums_(std::move(sums)),
-        group_(group),
         timeout_(timeout),
-        tensors_{tensor},
-        number_(sums_->start(tensor, timeout_)) {}
+        number_(sums_->start(tensor)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
-    const auto limit = timeout == kNoTimeout ? timeout_ : timeout;
     try {
-      if (!sums_->finish(number_, limit)) {
-        group_.allreduce(tensors_)->wait(limit);
-      }
+      sums_->finish(number_, timeout == kNoTimeout ? timeout_ : timeout);
     } catch (...) {
       finish(std::current_exception());
       throw;
@@ -49,9 +43,7 @@ class SharedWork : public c10d::Work {
 
  private:
   const std::shared_ptr<detail::SharedSums> sums_;
-  c10d::Backend& group_;
   const std::chrono::milliseconds timeout_;
-  std::vector<at::Tensor> tensors_;
   const detail::SumNumber number_;
 };
 
@@ -69,18 +61,10 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(
   if (!memory) {
     return;
   }
-  std::function<bool(int)> has_left;
-  auto* job = detail::monitored_backend_of(ranks);
-  if (job != nullptr) {
-    has_left = [record = job->record(),
-                world_ranks = job->members().ranks](int rank) {
-      return record->departure_of(world_ranks[static_cast<size_t>(rank)])
-          .has_value();
-    };
-  }
-  sums_ = std::make_shared<detail::SharedSums>(
-      std::move(memory), ranks.getRank(), std::move(has_left));
-  if (job != nullptr) {
+  sums_ =
+      std::make_shared<detail::SharedSums>(std::move(memory), ranks.getRank());
+  if (auto* job = detail::monitored_backend_of(ranks)) {
+    number_ = job->number_exchange();
     stop_at_end_ = job->at_end([sums = sums_] { sums->stop(); });
   }
 }
@@ -90,18 +74,15 @@ at::Tensor SharedMemoryAllReduce::allocate(int64_t numel,
   if (!sums_ || !options.device().is_cpu()) {
     return AllReduce::allocate(numel, options);
   }
-  has_buckets_ = true;
-  const auto memory = sums_->allocate(numel, options);
-  if (memory.defined()) {
-    return memory;
-  }
-  TORCH_WARN_ONCE("rank ",
-                  group().getRank(),
-                  ": Expected shared memory for ",
-                  numel,
-                  " gradients, but the kernel gave none; the ranks sum them "
-                  "over Gloo. Give the job more memory");
-  return AllReduce::allocate(numel, options);
+  auto memory = sums_->allocate(numel, options);
+  TORCH_CHECK(memory.defined(),
+              "rank ",
+              group().getRank(),
+              ": Expected shared memory for ",
+              numel,
+              " gradients, but the kernel gave none; give the job more memory, "
+              "or sum over Gloo by DDP_SHARED_MEMORY=0");
+  return memory;
 }
 
 void SharedMemoryAllReduce::abandon() noexcept {
@@ -113,7 +94,7 @@ void SharedMemoryAllReduce::abandon() noexcept {
 
 c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
     const at::Tensor& payload) {
-  if (!has_buckets_ || !payload.is_cpu() || payload.is_sparse()) {
+  if (!sums_ || !sums_->has(payload)) {
     return AllReduce::start_sum(payload);
   }
   auto* job = detail::monitored_backend_of(group());
@@ -123,11 +104,11 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
   try {
     c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<SharedWork>(
         sums_,
-        group(),
+        group().getRank(),
         job ? job->timeout() : group().getBackendOptions()->timeout,
         payload);
     if (job != nullptr) {
-      job->after_sum(payload, work);
+      job->after_sum(number_, payload, work);
     }
     return work;
   } catch (const std::exception& error) {

@@ -17,9 +17,10 @@ class SharedSums;
 /// several hosts, on GPUs, sparse ones, and gradients of ranks that cannot map
 /// memory are summed by the group's all-reduce. So are the gradients of all
 /// ranks after ProcessGroupOptions::shared_memory(false) or with the variable
-/// DDP_SHARED_MEMORY=0 on any rank. Over a Gloo backend that the program has
-/// made itself, a wait for a dead rank lasts until the time-out. For 3 or more
-/// ranks the two ways differ in the last bits of a sum.
+/// DDP_SHARED_MEMORY=0 on any rank, and payloads in memory that `allocate` has
+/// not given, as those of a `CastExchange`. Over a Gloo backend that the
+/// program has made itself, a wait for a dead rank lasts until the time-out.
+/// For 3 or more ranks the two ways differ in the last bits of a sum.
 ///
 /// `.grad` lies in that memory, which a forked child does not have. The memory
 /// may outlive this object. A rank sums its part of a bucket in `start` and
@@ -40,7 +41,8 @@ class SharedMemoryAllReduce : public AllReduce {
   explicit SharedMemoryAllReduce(c10::intrusive_ptr<c10d::Backend> group,
                                  const AllReduceOptions& options = {});
 
-  /// Returns memory that the ranks share, if there is some.
+  /// Returns memory that the ranks share, if the ranks can map some.
+  /// @throws c10::Error if the kernel gives this rank none.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   /// Ends the other ranks' waits for this rank.
   void abandon() noexcept override;
@@ -51,9 +53,7 @@ class SharedMemoryAllReduce : public AllReduce {
  private:
   std::shared_ptr<detail::SharedSums> sums_;  // null: no shared memory
   std::shared_ptr<const void> stop_at_end_;   // of the group
-  /// Whether a bucket has asked for memory. All ranks construct their buckets
-  /// at the same time.
-  bool has_buckets_ = false;
+  int number_ = 0;  // of this exchange in a group of the job
 };
 
 }  // namespace ddp

@@ -71,6 +71,13 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// completed. For Gloo; always true for other backends. Thread-safe.
 bool may_be_working(c10d::Backend& backend);
 
+/// Lets the next collective of a Gloo backend meet only collectives with the
+/// same hash; does nothing for other backends. Gloo itself pairs the n-th
+/// collectives of the ranks whatever they are: it adds up what does not belong
+/// together, and a message that is longer than expected ends the process, in a
+/// thread of Gloo's. With other hashes both ranks wait.
+void tag_next_collective(c10d::Backend& backend, size_t hash);
+
 /// Connects one GPU of this rank with one GPU of each other rank. Collective:
 /// all ranks connect their devices in the same order.
 /// @param peer_failure  see `BackendSpec::peer_failure`.

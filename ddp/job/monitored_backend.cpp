@@ -1,10 +1,12 @@
 #include "ddp/job/monitored_backend.h"
 
 #include <algorithm>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <ATen/DeviceGuard.h>
+#include <c10/util/hash.h>
 
 #include "ddp/base/background_task.h"
 #include "ddp/base/job_files/progress_file.h"
@@ -147,13 +149,20 @@ void MonitoredBackend::end_wait() {
         return wait.thread == std::this_thread::get_id();
       });
   if (last != waits_.rend()) {
+    waited_ = std::max(waited_, last->number);
     waits_.erase(std::next(last).base());
   }
 }
 
 GroupActivity MonitoredBackend::progress() const {
   const std::lock_guard lock(activity_mutex_);
-  GroupActivity activity{started_, last_thread_, waits_};
+  constexpr uint64_t kMostCalls = 512;
+  GroupActivity activity{started_, {}, last_thread_, waits_};
+  for (uint64_t number =
+           std::max(waited_ + kMostCalls, activity.started) - kMostCalls;
+       !waits_.empty() && number < activity.started;) {
+    activity.calls.push_back(call_of(++number));
+  }
   for (auto& wait : activity.waits) {
     wait.call = call_of(wait.number);
     if (wait.what.find("gradient") != std::string::npos) {
@@ -165,14 +174,29 @@ GroupActivity MonitoredBackend::progress() const {
 
 /// The caller holds the mutex.
 std::string MonitoredBackend::call_of(uint64_t number) const {
-  const auto& start = starts_[number % starts_.size()];
-  if (number == 0 || number + starts_.size() <= started_) {
-    return "";
+  return number == 0 || number + starts_.size() <= started_
+             ? ""
+             : starts_[number % starts_.size()].text();
+}
+
+MonitoredBackend::Start::Start(const Collective& collective)
+    : name(collective.name), number(collective.number) {
+  for (const auto& tensor : collective.sized) {
+    numel += tensor.numel();
+    dtype = collective.sized.front().scalar_type();
   }
-  return start.numel == 0
-             ? start.name
-             : std::string(start.name) + " of " + std::to_string(start.numel) +
-                   " " + c10::toString(start.dtype);
+}
+
+std::string MonitoredBackend::Start::text() const {
+  return name + (number < 0 ? "" : " " + std::to_string(number)) +
+         (numel == 0
+              ? ""
+              : " of " + std::to_string(numel) + " " + c10::toString(dtype));
+}
+
+size_t MonitoredBackend::Start::hash() const {
+  return c10::get_hash(
+      std::string_view(name), number, numel, static_cast<int>(dtype));
 }
 
 bool MonitoredBackend::may_be_working() {
@@ -304,20 +328,11 @@ c10d::Backend& MonitoredBackend::for_message() {
   return inner();
 }
 
-void MonitoredBackend::has_started(const Collective& collective,
-                                   const Work& work) {
-  int64_t numel = 0;
-  for (const auto& tensor : collective.sized) {
-    numel += tensor.numel();
-  }
+void MonitoredBackend::has_started(Start start, const Work& work) {
+  start.work = work.get();
   const std::lock_guard lock(activity_mutex_);
   const uint64_t number = ++started_;
-  starts_[number % starts_.size()] = {
-      work.get(),
-      collective.name,
-      numel,
-      collective.sized.empty() ? c10::ScalarType::Undefined
-                               : collective.sized.front().scalar_type()};
+  starts_[number % starts_.size()] = start;
   last_thread_ = std::this_thread::get_id();
 }
 
@@ -444,15 +459,21 @@ MonitoredBackend::Work MonitoredBackend::endCoalescing() {
 template <class Call>
 MonitoredBackend::Work MonitoredBackend::start(const Collective& collective,
                                                const Call& call) {
-  auto work = call(for_collective(collective.device));
-  has_started(collective, work);
+  auto& backend = for_collective(collective.device);
+  const Start start(collective);
+  tag_next_collective(backend, start.hash());
+  auto work = call(backend);
+  has_started(start, work);
   return work;
 }
 
 MonitoredBackend::Work MonitoredBackend::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& options) {
   return start(
-      {"broadcast", at::device_of(tensors), tensors},
+      {"broadcast from rank",
+       at::device_of(tensors),
+       tensors,
+       options.rootRank},
       [&](auto& backend) { return backend.broadcast(tensors, options); });
 }
 
@@ -465,8 +486,9 @@ MonitoredBackend::Work MonitoredBackend::allreduce(
 
 MonitoredBackend::Work MonitoredBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
-  return start({"reduce", at::device_of(tensors), tensors},
-               [&](auto& backend) { return backend.reduce(tensors, options); });
+  return start(
+      {"reduce to rank", at::device_of(tensors), tensors, options.rootRank},
+      [&](auto& backend) { return backend.reduce(tensors, options); });
 }
 
 MonitoredBackend::Work MonitoredBackend::allgather(
@@ -491,18 +513,18 @@ MonitoredBackend::Work MonitoredBackend::_allgather_base(
 
 MonitoredBackend::Work MonitoredBackend::gather(
     TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return start({"gather", at::device_of(inputs)}, [&](auto& backend) {
-    return backend.gather(outputs, inputs, options);
-  });
+  return start(
+      {"gather to rank", at::device_of(inputs), inputs, options.rootRank},
+      [&](auto& backend) { return backend.gather(outputs, inputs, options); });
 }
 
 MonitoredBackend::Work MonitoredBackend::scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ScatterOptions& options) {
-  return start({"scatter", at::device_of(outputs)}, [&](auto& backend) {
-    return backend.scatter(outputs, inputs, options);
-  });
+  return start(
+      {"scatter from rank", at::device_of(outputs), outputs, options.rootRank},
+      [&](auto& backend) { return backend.scatter(outputs, inputs, options); });
 }
 
 MonitoredBackend::Work MonitoredBackend::reduce_scatter(
@@ -530,10 +552,14 @@ MonitoredBackend::Work MonitoredBackend::alltoall_base(
     std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
-  return start({"alltoall_base", at::device_of(input)}, [&](auto& backend) {
-    return backend.alltoall_base(
-        output, input, output_sizes, input_sizes, options);
-  });
+  const bool is_even = output_sizes.empty() && input_sizes.empty();
+  return start({"alltoall_base",
+                at::device_of(input),
+                is_even ? at::TensorList(input) : at::TensorList()},
+               [&](auto& backend) {
+                 return backend.alltoall_base(
+                     output, input, output_sizes, input_sizes, options);
+               });
 }
 
 MonitoredBackend::Work MonitoredBackend::alltoall(

@@ -46,7 +46,9 @@ struct GroupWait {
 
 /// What this rank does in a group.
 struct GroupActivity {
-  uint64_t started = 0;         ///< number of the last collective started
+  uint64_t started = 0;  ///< number of the last collective started
+  /// The last calls, up to `started`; empty if no thread waits.
+  std::vector<std::string> calls;
   std::thread::id last_thread;  ///< that has started it, or made the group
   std::vector<GroupWait> waits;
 };
@@ -91,6 +93,9 @@ class MonitoredBackend : public c10d::Backend {
 
   /// Returns the number of a new reducer over this group, counted from 0.
   int number_reducer() noexcept { return reducers_++; }
+  /// Returns the number of a new exchange over this group with sums of its own,
+  /// counted from 1. All ranks make these exchanges in the same order.
+  int number_exchange() noexcept { return ++exchanges_; }
 
   /// Registers a reduced backward pass. The pass ends when the returned object
   /// is destroyed. Several models may share a backward pass of one thread.
@@ -154,10 +159,11 @@ class MonitoredBackend : public c10d::Backend {
 
   /// To be called before and after the start of a sum of this group that the
   /// backend does not execute.
+  /// @param exchange  of `number_exchange`.
   /// @throws c10::Error as a collective does.
   void before_sum(c10::Device device) { for_collective(device); }
-  void after_sum(const at::Tensor& tensor, const Work& work) {
-    has_started({"sum in shared memory", tensor.device(), tensor}, work);
+  void after_sum(int exchange, const at::Tensor& tensor, const Work& work) {
+    has_started(Start({kSum, tensor.device(), tensor, exchange}), work);
   }
   /// Calls `action`, which does not throw, when this group is aborted or
   /// closed, for waits outside of the backend. Destroy the result to prevent
@@ -226,25 +232,35 @@ class MonitoredBackend : public c10d::Backend {
  private:
   enum class State { open, aborted, closed };
 
-  /// A collective, for errors that compare the ranks' calls.
+  /// A collective.
   struct Collective {
     const char* name;
     std::optional<c10::Device> device;
     at::TensorList sized = {};  ///< of the same sizes on all ranks
+    int64_t number = -1;        ///< a part of the name: of a rank or exchange
   };
-  /// The start of a collective.
+  /// What is the same on all ranks in the start of a collective, for errors
+  /// that compare the ranks' calls.
   struct Start {
+    Start() = default;
+    explicit Start(const Collective& collective);
+    /// Returns "broadcast from rank 0 of 64 Float".
+    std::string text() const;
+    size_t hash() const;
+
     const c10d::Work* work = nullptr;
     const char* name = "";
+    int64_t number = -1;
     int64_t numel = 0;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
   };
+  static constexpr const char* kSum = "sum in shared memory by exchange";
 
   /// @throws c10::Error if the backend was released.
   c10d::Backend& inner() const;
   /// Returns the backend that executes the next collective.
   c10d::Backend& for_collective(const std::optional<c10::Device>& device);
-  void has_started(const Collective& collective, const Work& work);
+  void has_started(Start start, const Work& work);
   template <class Call>
   Work start(const Collective& collective, const Call& call);
   /// Returns the backend that executes the next message.
@@ -261,16 +277,19 @@ class MonitoredBackend : public c10d::Backend {
   const std::chrono::milliseconds connect_timeout_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> started_{0};
-  std::atomic<int> reducers_{0};  // reducers made over this group
+  std::atomic<int> reducers_{0};   // made over this group
+  std::atomic<int> exchanges_{0};  // as above
   std::atomic<State> state_{State::open};
   mutable std::mutex connected_mutex_;
   std::vector<c10::Device> connected_;  // besides the bound device
   mutable std::mutex mutex_;            // guards the end of the backend
   std::string abort_reason_;            // guarded by mutex_
   mutable std::mutex activity_mutex_;   // guards the following
-  std::array<Start, 256> starts_;       // the last ones, by number
+  /// The last ones, by number: of more buckets in progress than any model has.
+  std::array<Start, 4096> starts_;
   std::thread::id last_thread_ = std::this_thread::get_id();  // as above
   std::vector<GroupWait> waits_;
+  uint64_t waited_ = 0;  // the highest number whose wait has ended
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
   std::mutex actions_mutex_;

@@ -33,19 +33,17 @@ void keep(at::Tensor tensor) {
 
 }  // namespace
 
-SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory,
-                       int rank,
-                       std::function<bool(int rank)> has_left)
+SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory, int rank)
     : memory_(std::move(memory)),
       board_(memory_->board()),
       rank_(rank),
-      has_left_(std::move(has_left)),
       spins_(::sysconf(_SC_NPROCESSORS_ONLN) >= memory_->ranks()),
       protocol_(board_, arenas_of(*memory_), rank) {}
 
 SharedSums::~SharedSums() {
-  for (auto& [number, tensor] : tensors_) {
-    if (memory_->is_mapped() && !protocol_.is_done(number)) {
+  SumNumber number = done_;
+  for (auto& tensor : tensors_) {
+    if (memory_->is_mapped() && !protocol_.is_done(++number)) {
       keep(std::move(tensor));
     }
   }
@@ -93,21 +91,20 @@ at::Tensor SharedSums::allocate(int64_t numel,
       address, {numel}, [held = std::move(memory)](void*) {}, options);
 }
 
-SumNumber SharedSums::start(const at::Tensor& tensor,
-                            std::chrono::milliseconds timeout) {
+bool SharedSums::has(const at::Tensor& tensor) const {
+  return tensor.has_storage() && offset_of(tensor);
+}
+
+SumNumber SharedSums::start(const at::Tensor& tensor) {
   return guarded([&] {
-    while (!protocol_.has_room()) {
-      complete(tensors_.front().first, timeout);
-    }
-    const SumNumber number = protocol_.start(place_of(tensor));
-    tensors_.emplace_back(number, tensor);
-    protocol_.advance_all();
-    return number;
+    tensors_.push_back(tensor);
+    advance();
+    return done_ + static_cast<SumNumber>(tensors_.size());
   });
 }
 
-bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
-  return guarded([&] {
+void SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
+  guarded([&] {
     complete(number, timeout);
     // A rank that has stopped may have written to a tensor that was read here.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -119,24 +116,36 @@ bool SharedSums::finish(SumNumber number, std::chrono::milliseconds timeout) {
                                  "tensors were read");
       }
     }
-    return !protocol_.take_refusal(number);
   });
 }
 
-SumPlace SharedSums::place_of(const at::Tensor& tensor) const {
-  const auto offset = memory_->offset_of(tensor.data_ptr(), rank_);
-  return {offset.value_or(0),
-          tensor.numel(),
-          static_cast<int32_t>(tensor.scalar_type()),
-          offset.has_value() || tensor.numel() == 0};
+/// `data_ptr()` of a tensor without elements is null.
+std::optional<uint64_t> SharedSums::offset_of(const at::Tensor& tensor) const {
+  const auto* begin = static_cast<const std::byte*>(tensor.storage().data());
+  return memory_->offset_of(begin + tensor.storage_offset() * tensor.itemsize(),
+                            rank_);
+}
+
+/// Brings the tensors to the board for which there is room, and does the steps
+/// that are possible now.
+void SharedSums::advance() {
+  do {
+    for (SumNumber next = protocol_.started() - done_;
+         next < tensors_.size() && protocol_.has_room();
+         ++next) {
+      const auto& tensor = tensors_[next];
+      protocol_.start({offset_of(tensor).value(),
+                       tensor.numel(),
+                       static_cast<int64_t>(tensor.scalar_type())});
+    }
+  } while (protocol_.advance());
 }
 
 /// Gives up only after one more try, because a rank may do its part and leave.
 void SharedSums::complete(SumNumber number, std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   std::string problem;
-  for (protocol_.advance_all(); !protocol_.is_done(number);
-       protocol_.advance_all()) {
+  for (advance(); !protocol_.is_done(number); advance()) {
     if (!problem.empty()) {
       throw std::runtime_error(problem);
     }
@@ -148,9 +157,9 @@ void SharedSums::complete(SumNumber number, std::chrono::milliseconds timeout) {
       }
     }
   }
-  while (!tensors_.empty() && has_reached(number, tensors_.front().first)) {
-    done_ = tensors_.front().first;
+  while (!has_reached(done_, number)) {
     tensors_.pop_front();
+    ++done_;
   }
 }
 
@@ -160,9 +169,7 @@ std::string SharedSums::problem_of(SumNumber number) const {
     return kStopped;
   }
   for (int rank = 0; rank < memory_->ranks(); ++rank) {
-    const bool has_gone =
-        board_.stopped(rank) || (has_left_ && rank != rank_ && has_left_(rank));
-    if (has_gone && !has_reached(board_.taken(rank), number)) {
+    if (board_.stopped(rank) && !has_reached(board_.taken(rank), number)) {
       return "rank " + std::to_string(rank) +
              " of the group has left or stopped, or destroyed its model, "
              "before it had done "

@@ -117,12 +117,8 @@ bool SumProtocol::sum() {
       first_without(&SumBoard::started, summed_ + 1).rank >= 0) {
     return false;
   }
-  const SumNumber number = summed_ + 1;
-  if (is_refused(number)) {
-    refused_.insert(number);
-  } else {
-    sum_own_slice(number);
-  }
+  check_alike(summed_ + 1);
+  sum_own_slice(summed_ + 1);
   advance_counter(board_.summed(rank_), ++summed_);
   return true;
 }
@@ -132,9 +128,7 @@ bool SumProtocol::take() {
       first_without(&SumBoard::summed, taken_ + 1).rank >= 0) {
     return false;
   }
-  if (refused_.count(taken_ + 1) == 0) {
-    take_other_slices(taken_ + 1);
-  }
+  take_other_slices(taken_ + 1);
   advance_counter(board_.taken(rank_), ++taken_);
   return true;
 }
@@ -144,27 +138,25 @@ bool SumProtocol::is_done(SumNumber number) const {
 }
 
 SumProtocol::Awaited SumProtocol::awaited(SumNumber number) const {
-  if (!has_reached(summed_, number) && summed_ == taken_) {
-    return first_without(&SumBoard::started, summed_ + 1);
+  if (!has_reached(taken_, number) && taken_ != started_) {
+    return summed_ == taken_ ? first_without(&SumBoard::started, summed_ + 1)
+                             : first_without(&SumBoard::summed, taken_ + 1);
   }
-  if (!has_reached(taken_, number)) {
-    return first_without(&SumBoard::summed, taken_ + 1);
-  }
-  return first_without(&SumBoard::taken, number);
+  return first_without(&SumBoard::taken,
+                       has_reached(started_, number)
+                           ? number
+                           : started_ + 1 - SumBoard::kPlaces);
 }
 
-bool SumProtocol::is_refused(SumNumber number) const {
+void SumProtocol::check_alike(SumNumber number) const {
   const SumPlace& first = board_.place(0, number);
-  bool is_shared = true;
   for (int rank = 0; rank < ranks(); ++rank) {
     const SumPlace& place = board_.place(rank, number);
     if (place.numel != first.numel || place.dtype != first.dtype) {
       throw std::runtime_error("Expected the same tensors on all ranks, but " +
                                text_of(0, first) + ", " + text_of(rank, place));
     }
-    is_shared = is_shared && place.is_shared != 0;
   }
-  return !is_shared;
 }
 
 at::Tensor SumProtocol::slice_of(int rank, int slice, SumNumber number) const {

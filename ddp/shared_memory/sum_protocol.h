@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -46,8 +45,7 @@ void advance_counter(RankCounter& counter, SumNumber number);
 struct SumPlace {
   uint64_t offset = 0;  ///< in the rank's arena
   int64_t numel = 0;
-  int32_t dtype = 0;      ///< c10::ScalarType
-  int32_t is_shared = 0;  ///< 0: the tensor is not in the arena
+  int64_t dtype = 0;  ///< c10::ScalarType; this wide, so that no byte is unset
 };
 
 /// How far each rank has come with the sums of a group, in memory that all
@@ -125,15 +123,13 @@ class SumProtocol {
   SumNumber start(const SumPlace& place);
   /// Whether another sum may start: not too many are in progress.
   bool has_room() const { return is_done(started_ + 1 - SumBoard::kPlaces); }
+  /// Number of the last sum that this rank has started.
+  SumNumber started() const { return started_; }
 
   /// Does one step that this rank can do now; of two steps the one of the older
   /// sum, because another rank may wait for it. Returns false if the next steps
   /// wait for other ranks.
   bool advance() { return take() || sum(); }
-  void advance_all() {
-    while (advance()) {
-    }
-  }
   /// Sums this rank's slice of the next sum, if all ranks have started it.
   /// @throws std::runtime_error, on all ranks, if their tensors differ in size
   ///   or dtype.
@@ -149,17 +145,14 @@ class SumProtocol {
     SumNumber number;
     int rank;
   };
+  /// @param number  of a sum that has started, or that waits for room.
   /// @pre not `is_done(number)`, and `advance` has returned false.
   Awaited awaited(SumNumber number) const;
-
-  /// Returns whether nothing was summed in a sum that is done, because a tensor
-  /// is not in shared memory. Forgets it; all ranks find the same.
-  bool take_refusal(SumNumber number) { return refused_.erase(number) > 0; }
 
  private:
   int ranks() const { return static_cast<int>(arenas_.size()); }
   at::Tensor slice_of(int rank, int slice, SumNumber number) const;
-  bool is_refused(SumNumber number) const;
+  void check_alike(SumNumber number) const;
   void sum_own_slice(SumNumber number);
   void take_other_slices(SumNumber number);
   using CounterOf = RankCounter& (SumBoard::*)(int rank) const;
@@ -171,7 +164,6 @@ class SumProtocol {
   SumNumber started_ = 0;
   SumNumber summed_ = 0;
   SumNumber taken_ = 0;
-  std::set<SumNumber> refused_;
 };
 
 }  // namespace ddp::detail

@@ -411,7 +411,8 @@ TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
         Contains("no luck in start") &&
             Contains(rank == who ? ""
                                  : "rank " + std::to_string(who) +
-                                       " has left because of an exception"));
+                                       " has left group world because of an "
+                                       "exception"));
   }
 }
 
@@ -453,10 +454,10 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
   });
   INFO("on rank " << who);
   CHECK_THAT(ends[who].error, Contains("no luck"));
-  CHECK_THAT(
-      ends[1 - who].error,
-      Contains("no luck") && Contains("rank " + std::to_string(who) +
-                                      " has left because of an exception"));
+  CHECK_THAT(ends[1 - who].error,
+             Contains("no luck") &&
+                 Contains("rank " + std::to_string(who) +
+                          " has left group world because of an exception"));
 }
 
 TEST_CASE("a rank leaves while others wait for a hook", "[departures][order]") {
@@ -572,23 +573,168 @@ TEST_CASE("ranks wait for each other in different calls", "[departures]") {
   }
 }
 
-// Gloo throws on a thread of its own, where nobody can catch the exception.
-TEST_CASE("a rank gets a longer message than it expects", "[departures]") {
+using Call = std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>;
+
+at::Tensor numbers(int64_t count) {
+  return at::ones({count}, at::kFloat);
+}
+
+Call all_reduce_of(int64_t count) {
+  return [=](auto& group) {
+    std::vector<at::Tensor> tensors{numbers(count)};
+    return group.allreduce(tensors);
+  };
+}
+
+Call broadcast_of(int64_t count, int root) {
+  return [=](auto& group) {
+    std::vector<at::Tensor> tensors{numbers(count)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return group.broadcast(tensors, options);
+  };
+}
+
+Call all_gather_of(int64_t count) {
+  return [=](auto& group) {
+    std::vector<at::Tensor> inputs{numbers(count)};
+    std::vector<std::vector<at::Tensor>> outputs{
+        {numbers(count), numbers(count), numbers(count)}};
+    return group.allgather(outputs, inputs);
+  };
+}
+
+Call gather_of(int64_t count) {
+  return [=](auto& group) {
+    std::vector<at::Tensor> inputs{numbers(count)};
+    std::vector<std::vector<at::Tensor>> outputs;
+    if (group.getRank() == 0) {
+      outputs = {{numbers(count), numbers(count), numbers(count)}};
+    }
+    return group.gather(outputs, inputs);
+  };
+}
+
+Call reduce_of(int64_t count) {
+  return [=](auto& group) {
+    std::vector<at::Tensor> tensors{numbers(count)};
+    return group.reduce(tensors);
+  };
+}
+
+Call all_to_all_of(int64_t count) {
+  return [=](auto& group) {
+    auto input = numbers(count);
+    auto output = numbers(count);
+    std::vector<int64_t> even;
+    return group.alltoall_base(output, input, even, even);
+  };
+}
+
+// Gloo pairs the n-th collectives of the ranks. A longer message than expected
+// would end the process, on a thread where nobody can catch the exception.
+TEST_CASE("ranks make collectives of different sizes or kinds",
+          "[departures][sizes]") {
   if (on_gpu(3)) {
     return;
   }
-  const auto ends = run_rank_processes(
+  const std::vector<std::pair<Call, Call>> pairs{
+      {all_reduce_of(128), all_reduce_of(4160)},
+      {all_reduce_of(1), all_reduce_of(int64_t{1} << 22)},
+      {broadcast_of(128, 0), broadcast_of(4160, 0)},
+      {broadcast_of(128, 0), broadcast_of(128, 1)},
+      {all_gather_of(128), all_gather_of(4160)},
+      {gather_of(128), gather_of(4160)},
+      {reduce_of(128), reduce_of(4160)},
+      {all_to_all_of(3), all_to_all_of(3 * 4160)},
+      {all_reduce_of(4160), broadcast_of(4160, 0)},
+      {all_gather_of(16), all_reduce_of(4160)}};
+  const bool is_swapped = GENERATE(false, true);
+  const auto ends = test::run_jobs(
+      static_cast<int>(pairs.size()),
       3,
-      [](int rank) {
+      [&](int job, int rank) {
+        const auto& [first, second] = pairs[static_cast<size_t>(job)];
         init_process_group(long_timeouts());
-        reduce_tensor(at::ones({rank == 1 ? 128 : 4160}));
+        const auto group = process_group();
+        barrier();
+        const bool is_first = (rank == 1) != is_swapped;
+        const auto work = (is_first ? first : second)(*group);
+        detail::wait(work, *group, is_first ? "the first" : "the second");
+        barrier();
+        destroy_process_group();
       },
       kPatience);
-  CHECK(ends[1].signal == SIGABRT);
-  for (const int rank : {0, 2}) {
+  for (size_t pair = 0; pair < pairs.size(); ++pair) {
+    INFO("pair " << pair << (is_swapped ? ", swapped" : ""));
+    for (const auto& end : ends[pair]) {
+      CHECK(end.signal == 0);
+      CHECK_THAT(end.error,
+                 Contains("All ranks of a group must make the same calls") &&
+                     Contains("rank 1") &&
+                     (Contains("rank 0") || Contains("ranks 0")));
+    }
+  }
+}
+
+/// Returns whether the group's sum of ones is the number of its ranks.
+bool can_sum(const c10::intrusive_ptr<c10d::Backend>& group) {
+  const auto sum =
+      reduce_tensor(at::ones({64}, local_device()), Reduction::sum, group);
+  return sum.eq(group->getSize()).all().item<bool>();
+}
+
+TEST_CASE("a failed pass ends its own group alone", "[departures][groups]") {
+  constexpr int kSize = 3;
+  const int who = GENERATE(0, 1);
+  const bool fails_in_world = GENERATE(true, false);
+  const auto ends = run_rank_processes(kSize, [=](int rank) {
+    init_process_group(long_timeouts());
+    const auto other = new_group({0, 1, 2});
+    const auto third = new_group({0, 1, 2});
+    const auto failing = fails_in_world ? process_group() : other;
+    const auto healthy = fails_in_world ? other : process_group();
+    Model model(failing);
+    Model lives_on(healthy);
+    std::string error = "none";
+    try {
+      for (int i = 0; i < 3; ++i) {
+        lives_on.step();
+        model.pass(i != 2 || rank != who);
+        model.value();
+      }
+      model.pass(true);  // the host of a GPU may be ahead
+      model.pass(true);
+    } catch (const c10::Error& thrown) {
+      error = thrown.what_without_backtrace();
+    }
+    for (int i = 0; i < 3; ++i) {
+      lives_on.step();
+      TORCH_CHECK(can_sum(healthy) && can_sum(third));
+    }
+    std::string at_the_end;
+    try {
+      destroy_process_group();
+    } catch (const c10::Error& thrown) {
+      at_the_end = thrown.what_without_backtrace();
+    }
+    TORCH_CHECK(false, "caught: ", error, ", at the end: ", at_the_end, ".");
+  });
+  for (int rank = 0; rank < kSize; ++rank) {
+    INFO("rank " << rank << ", failing: " << who);
+    CHECK(ends[rank].signal == 0);
     CHECK_THAT(ends[rank].error,
-               Contains("rank 1 has left because of an exception") &&
-                   Contains("Received data size doesn't match"));
+               Contains("caught: rank " + std::to_string(rank)) ||
+                   Contains("these got none on rank"));
+    CHECK_THAT(ends[rank].error,
+               Contains(" on rank " + std::to_string(who) + ": other") &&
+                   Contains("at the end: ."));
+    if (rank != who) {
+      CHECK_THAT(ends[rank].error,
+                 Contains("rank " + std::to_string(who) + " has left group " +
+                          (fails_in_world ? "world" : "group_0") +
+                          " because of an exception after "));
+    }
   }
 }
 

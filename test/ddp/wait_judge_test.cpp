@@ -86,6 +86,35 @@ TEST_CASE("one number, two calls or sizes", "[waits]") {
                  Contains("ddp::NoSyncGuard"));
 }
 
+TEST_CASE("a call that a rank has started and does not wait for yet",
+          "[waits]") {
+  auto ahead =
+      waits(wait_in("world", 6, "all-gather", kAll, "allgather of 1 Long"),
+            {{"world", 6}});
+  ahead.groups[0].calls = {
+      "allreduce of 8 Float", "allreduce of 9 Float", "allgather of 1 Long"};
+  const auto behind = [](uint64_t number, const std::string& call) {
+    auto report = waits(wait_in("world", number, "reduce_tensor", kAll, call),
+                        {{"world", number}});
+    report.groups[0].calls = {call};
+    return report;
+  };
+  CHECK_FALSE(
+      find_dead_waits({{0, ahead}, {1, behind(4, "allreduce of 8 Float")}}));
+  CHECK_FALSE(
+      find_dead_waits({{0, ahead}, {1, behind(5, "allreduce of 9 Float")}}));
+  CHECK_FALSE(find_dead_waits({{0, ahead}, {1, behind(3, "barrier")}}));
+  const auto dead =
+      find_dead_waits({{0, ahead}, {1, behind(5, "allreduce of 8 Float")}});
+  REQUIRE(dead);
+  CHECK(dead->groups == std::vector<std::string>{"world"});
+  CHECK_THAT(dead->error,
+             Contains("rank 0 waits in all-gather, rank 1 in reduce_tensor: "
+                      "collective 5 of group world differs: on rank 0: "
+                      "allreduce of 9 Float; on rank 1: allreduce of 8 Float. "
+                      "All ranks"));
+}
+
 TEST_CASE("the same calls with other names are the same calls", "[waits]") {
   CHECK_FALSE(
       find_dead_waits({{0, waits(wait_in("world", 4, "a"), {{"world", 4}})},
@@ -222,6 +251,7 @@ TEST_CASE("a report goes through a text", "[waits]") {
   auto sent = waits(wait_in("world", 3, "all-reduce: 1 of 2", "0-3,7-7"),
                     {{"world", 3}, {"group_0", 12}});
   sent.groups[1].blocked_by = -1;
+  sent.groups[0].calls = {"barrier", "allreduce of 8 Float"};
   sent.leaves = GENERATE(false, true);
   const auto text = detail::to_text(sent);
   const auto got = detail::parse_rank_report(text);
@@ -229,6 +259,8 @@ TEST_CASE("a report goes through a text", "[waits]") {
   CHECK(detail::to_text(*got) == text);
   CHECK(got->leaves == sent.leaves);
   CHECK(got->waits.at(0).what == "all-reduce: 1 of 2");
+  CHECK(got->groups.at(0).calls == sent.groups[0].calls);
+  CHECK(got->groups.at(1).calls.empty());
   CHECK(got->groups.at(1).started == 12);
   CHECK(got->groups.at(1).blocked_by == -1);
   CHECK(detail::parse_rank_report(detail::to_text(RankReport())));

@@ -108,19 +108,35 @@ std::vector<RankEnd> run_rank_processes(
     int size,
     const std::function<void(int rank)>& body,
     milliseconds patience) {
-  auto reserved = detail::reserve_loopback_port();
-  std::vector<RankProcess> processes;
-  for (int rank = 0; rank < size; ++rank) {
-    processes.push_back(start([&] {
-      reserved.socket = {};  // frees the port, on which rank 0 will listen
-      enter(rank, size, reserved.port);
-      body(rank);
-    }));
+  return run_jobs(
+      1, size, [&](int /*job*/, int rank) { body(rank); }, patience)[0];
+}
+
+std::vector<std::vector<RankEnd>> run_jobs(
+    int jobs,
+    int size,
+    const std::function<void(int job, int rank)>& body,
+    milliseconds patience) {
+  std::vector<detail::ReservedPort> reserved;
+  for (int job = 0; job < jobs; ++job) {
+    reserved.push_back(detail::reserve_loopback_port());
   }
-  std::vector<RankEnd> ends;
+  std::vector<RankProcess> processes;
+  for (int job = 0; job < jobs; ++job) {
+    for (int rank = 0; rank < size; ++rank) {
+      processes.push_back(start([&] {
+        const int port = reserved[static_cast<size_t>(job)].port;
+        reserved.clear();  // frees the port, on which rank 0 will listen
+        enter(rank, size, port);
+        body(job, rank);
+      }));
+    }
+  }
+  std::vector<std::vector<RankEnd>> ends(static_cast<size_t>(jobs));
   const auto deadline = steady_clock::now() + patience;
-  for (const auto& process : processes) {
-    ends.push_back(wait_for(process, deadline));
+  for (size_t i = 0; i < processes.size(); ++i) {
+    ends[i / static_cast<size_t>(size)].push_back(
+        wait_for(processes[i], deadline));
   }
   return ends;
 }

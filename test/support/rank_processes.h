@@ -25,4 +25,12 @@ std::vector<RankEnd> run_rank_processes(
     const std::function<void(int rank)>& body,
     std::chrono::milliseconds patience = std::chrono::seconds(60));
 
+/// Same as above for `jobs` jobs of `size` ranks at the same time. Returns the
+/// ends by job and rank.
+std::vector<std::vector<RankEnd>> run_jobs(
+    int jobs,
+    int size,
+    const std::function<void(int job, int rank)>& body,
+    std::chrono::milliseconds patience = std::chrono::seconds(60));
+
 }  // namespace ddp::test

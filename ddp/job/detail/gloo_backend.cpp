@@ -67,7 +67,7 @@ class Ender : public c10d::Work {
 };
 
 /// Adds to ProcessGroupGloo an abort, which it does not have.
-class GlooBackend : public c10d::ProcessGroupGloo {
+class GlooBackend final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
@@ -83,6 +83,16 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
   bool is_working() { return !running().empty(); }
+
+  /// The tag of a collective is a counter that Gloo increments for each. The
+  /// lower half of ours counts in the same way; 16 bits of the hash make the
+  /// upper half.
+  void tag_next(size_t hash) {
+    constexpr uint64_t kMix = 0x9E3779B97F4A7C15;
+    count_ += collectiveCounter_ - tag_;
+    tag_ = static_cast<uint32_t>(hash * kMix >> 48) << 16 | (count_ & 0xFFFF);
+    collectiveCounter_ = tag_;
+  }
 
  private:
   /// Closes the connections: if a receive times out, Gloo closes all
@@ -111,6 +121,8 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   }
 
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
+  uint32_t tag_ = 0;    // that the next collective got
+  uint32_t count_ = 0;  // of tags that were used
 };
 
 }  // namespace
@@ -122,6 +134,12 @@ BatchThreadsGuard::BatchThreadsGuard()
 BatchThreadsGuard::~BatchThreadsGuard() {
   if (is_batch_) {
     set_policy(SCHED_OTHER);
+  }
+}
+
+void tag_next_collective(c10d::Backend& backend, size_t hash) {
+  if (auto* gloo = dynamic_cast<GlooBackend*>(&backend)) {
+    gloo->tag_next(hash);
   }
 }
 

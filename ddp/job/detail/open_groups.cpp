@@ -79,7 +79,8 @@ RankReport OpenGroups::report() const {
                               wait.what});
       report.waits_long = report.waits_long || now - wait.since >= kLongWait;
     }
-    report.groups.push_back({group->members().name, progress.started});
+    report.groups.push_back(
+        {group->members().name, progress.started, -1, progress.calls});
     starters.push_back(progress.last_thread);
   }
   if (const auto lock = lock_within_a_second(mutex_)) {

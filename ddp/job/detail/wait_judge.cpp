@@ -32,6 +32,19 @@ uint64_t started_in(const RankReport& report, const std::string& group) {
   return progress == nullptr ? 0 : progress->started;
 }
 
+/// Returns the call of a collective, group and number, that the rank has
+/// started; "" if it has not or does not say.
+std::string started_call(const RankReport& report,
+                         const std::pair<std::string, uint64_t>& collective) {
+  const auto* progress = progress_in(report, collective.first);
+  if (progress == nullptr || progress->started < collective.second) {
+    return "";
+  }
+  const uint64_t back = progress->started - collective.second;
+  const auto& calls = progress->calls;
+  return back < calls.size() ? calls[calls.size() - 1 - back] : "";
+}
+
 /// A collective that somebody waits for.
 struct Awaited {
   std::vector<WaitId> waits;
@@ -111,16 +124,35 @@ class Judge {
 
   void find_different_calls() {
     for (const auto& [collective, awaited] : awaited_) {
-      const auto& first = wait_of(awaited.waits.front());
+      std::map<int, std::string> calls;  // by rank
+      std::set<WaitId> waits(awaited.waits.begin(), awaited.waits.end());
       for (const auto& id : awaited.waits) {
-        const auto& wait = wait_of(id);
-        if (wait.call != first.call) {
-          groups_.insert(wait.group);
-          named_.insert(awaited.waits.begin(), awaited.waits.end());
-          reason_ = "collective " + std::to_string(wait.number) + " of group " +
-                    wait.group + " is " + first.call + " on one and " +
-                    wait.call + " on another";
+        calls[id.first] = wait_of(id).call;
+      }
+      for (const auto& [rank, report] : reports_) {
+        const auto call = started_call(report, collective);
+        const int wait =
+            call.empty() ? -1
+                         : progress_in(report, collective.first)->blocked_by;
+        if (wait >= 0 && calls.emplace(rank, call).second) {
+          waits.emplace(rank, wait);
         }
+      }
+      std::set<std::string> different;
+      std::vector<std::string> of_ranks;
+      for (auto& [rank, call] : calls) {
+        if (!call.empty()) {  // else it is too old
+          different.insert(call);
+          of_ranks.resize(static_cast<size_t>(rank) + 1);
+          of_ranks.back() = call;
+        }
+      }
+      if (different.size() > 1) {
+        groups_.insert(collective.first);
+        named_.insert(waits.begin(), waits.end());
+        reason_ = "collective " + std::to_string(collective.second) +
+                  " of group " + collective.first +
+                  " differs: " + texts_by_rank(of_ranks);
       }
     }
   }
@@ -295,7 +327,8 @@ std::string to_text(const RankReport& report) {
     fields.insert(fields.end(),
                   {progress.group,
                    std::to_string(progress.started),
-                   std::to_string(progress.blocked_by)});
+                   std::to_string(progress.blocked_by),
+                   join_fields(progress.calls)});
   }
   return join_fields(fields);
 }
@@ -322,8 +355,10 @@ std::optional<RankReport> parse_rank_report(const std::string& text) {
     while (at < fields->size()) {
       report.groups.push_back({fields->at(at),
                                std::stoull(fields->at(at + 1)),
-                               std::stoi(fields->at(at + 2))});
-      at += 3;
+                               std::stoi(fields->at(at + 2)),
+                               split_fields(fields->at(at + 3))
+                                   .value_or(std::vector<std::string>())});
+      at += 4;
     }
     const auto waits = static_cast<int>(report.waits.size());
     for (const auto& progress : report.groups) {

@@ -30,6 +30,9 @@ struct GroupProgress {
   /// Index in `RankReport::waits` of the wait that keeps the rank from starting
   /// the next collective; -1: none, as the rank computes.
   int blocked_by = -1;
+  /// `WaitReport::call` of the last collectives, up to `started`; empty if the
+  /// rank waits for none of the group.
+  std::vector<std::string> calls = {};
 };
 
 /// The state of a rank at one moment.
@@ -58,8 +61,8 @@ struct DeadWaits {
 
 /// Pure: returns the waits that can never end, or std::nullopt.
 ///
-/// - Two members that wait for one number of a group by different calls are in
-///   error.
+/// - A wait for a number of a group is in error if another member has started,
+///   or waits for, this number by a different call.
 /// - Any other wait is dead if a member has not started this number, and itself
 ///   either leaves or waits for a dead wait.
 /// - A member that has not made a group is expected to make it on the thread
