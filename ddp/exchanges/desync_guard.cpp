@@ -8,6 +8,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp {
 namespace {
@@ -67,19 +68,46 @@ void DesyncGuard::start(const GradientBucket& bucket) {
   if (bucket.index == 0) {
     ++passes_;
   }
-  if ((passes_ - 1) % options_.every() == 0) {
-    compare(bucket);
+  if ((passes_ - 1) % options_.every() != 0) {
+    inner().start(bucket);
+    return;
   }
-  inner().start(bucket);
+  held_.push_back(bucket);
+  streams_.push_back(detail::current_stream(bucket.payload.device()));
 }
 
-void DesyncGuard::compare(const GradientBucket& bucket) const {
+void DesyncGuard::finish(const GradientBucket& bucket) {
+  if (!held_.empty()) {
+    compare_and_start();
+  }
+  inner().finish(bucket);
+}
+
+/// At the end of the pass, because a comparison waits for the other ranks.
+void DesyncGuard::compare_and_start() {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    detail::join_stream(streams_[i]);
+    for (auto& line : describe_bucket(held_[i], options_.values())) {
+      lines.push_back(std::move(line));
+    }
+  }
+  streams_.clear();
+  const auto held = std::exchange(held_, {});
   detail::verify_across_ranks(
       *group_,
-      detail::device_for(*group_, bucket.payload.device()),
-      describe_bucket(bucket, options_.values()),
+      detail::device_for(*group_, held.front().payload.device()),
+      lines,
       "parameters and buckets",
       "the ranks have parted: start again from a checkpoint");
+  for (const auto& bucket : held) {
+    inner().start(bucket);
+  }
+}
+
+void DesyncGuard::abandon() noexcept {
+  held_.clear();
+  ForwardingExchange::abandon();
 }
 
 }  // namespace ddp

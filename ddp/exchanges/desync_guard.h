@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Stream.h>
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -24,14 +25,14 @@ struct DesyncGuardOptions {
 
 /// Compares, every few passes, the data that the ranks are about to combine:
 /// the plan of the buckets; name, shape, strides, dtype and requires_grad of
-/// each parameter; its values. Each bucket is compared in its own `start`. If
-/// ranks differ, all ranks get the same error before the data of this bucket
-/// mix; earlier buckets of the pass may have been combined. The error lists the
-/// first difference by ranks: the properties of a parameter or of the bucket.
+/// each parameter; its values. If ranks differ, all ranks get the same error
+/// before any of the data mix. The error lists the first difference by ranks:
+/// the properties of a parameter or of a bucket.
 ///
-/// A diagnostic tool: a comparison costs one all-gather of a digest per
-/// bucket and one pass over the parameters for their values. The ranks wait for
-/// each other, and the host waits for the GPU. Each pass between comparisons
+/// A diagnostic tool: a comparison costs one all-gather of a digest and one
+/// pass over the parameters for their values, the exchange of the pass begins
+/// after it, at the end of the backward pass, and the host waits for the GPU.
+/// Each pass between comparisons
 /// costs one small all-reduce, of the ranks' state of the pass, which an
 /// `AllReduce` alone sends with its last bucket. On the CPU ranks of one host
 /// give it the default exchange, a `SharedMemoryAllReduce`, as `inner`. Values
@@ -59,15 +60,19 @@ class DesyncGuard : public ForwardingExchange {
               c10::intrusive_ptr<c10d::Backend> group,
               const DesyncGuardOptions& options = {});
 
-  /// @throws c10::Error on every rank if the ranks differ.
   void start(const GradientBucket& bucket) override;
+  /// @throws c10::Error on every rank if the ranks differ.
+  void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
  private:
-  void compare(const GradientBucket& bucket) const;
+  void compare_and_start();
 
   c10::intrusive_ptr<c10d::Backend> group_;
   DesyncGuardOptions options_;
   int64_t passes_ = 0;
+  std::vector<GradientBucket> held_;  // in a pass that is compared
+  std::vector<c10::Stream> streams_;  // that have filled them
 };
 
 }  // namespace ddp

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -190,6 +191,7 @@ struct PowerSGD::Bucket {
   std::vector<at::Tensor> gradients;  // views of the payload
   at::Tensor sent;                    // uncompressed gradients, then all P
   at::Tensor qs;
+  std::optional<c10::Stream> stream;  // that has filled it
   c10::intrusive_ptr<c10d::Work> work;
 };
 
@@ -209,15 +211,6 @@ double PowerSGD::scale(int ranks) const {
 }
 
 void PowerSGD::start(const GradientBucket& given) {
-  if (buckets_.empty()) {
-    // Collectives of unequal sizes would block for ever or add unrelated
-    // elements.
-    detail::verify_across_ranks(*group_,
-                                given.payload.device(),
-                                {text_of_options(options_)},
-                                "options of PowerSGD",
-                                "set them alike");
-  }
   buckets_.resize(given.count);
   auto& bucket = buckets_[given.index];
   if (is_warming_up()) {
@@ -225,9 +218,9 @@ void PowerSGD::start(const GradientBucket& given) {
   } else {
     compress(bucket, given);
   }
-  if (bucket.sent.numel() > 0) {
-    std::vector<at::Tensor> tensors{bucket.sent};
-    bucket.work = group_->allreduce(tensors);
+  bucket.stream = detail::current_stream(given.payload.device());
+  if (is_verified_) {
+    send(bucket);
   }
 }
 
@@ -255,6 +248,29 @@ void PowerSGD::compress(Bucket& bucket, const GradientBucket& given) {
   }
   if (given.is_last()) {
     loaded_ = {};
+  }
+}
+
+void PowerSGD::send(Bucket& bucket) {
+  if (bucket.sent.numel() > 0) {
+    std::vector<at::Tensor> tensors{bucket.sent};
+    bucket.work = group_->allreduce(tensors);
+  }
+}
+
+/// At the end of the first pass, because it waits for the other ranks. Until
+/// then nothing is sent: collectives of unequal sizes would block for ever or
+/// add unrelated elements.
+void PowerSGD::verify_options(c10::Device device) {
+  detail::verify_across_ranks(*group_,
+                              device,
+                              {text_of_options(options_)},
+                              "options of PowerSGD",
+                              "set them alike");
+  is_verified_ = true;
+  for (auto& bucket : buckets_) {
+    detail::join_stream(*bucket.stream);
+    send(bucket);
   }
 }
 
@@ -357,6 +373,9 @@ void PowerSGD::make_qs(Bucket& bucket) {
 }
 
 void PowerSGD::finish(const GradientBucket& given) {
+  if (!is_verified_) {
+    verify_options(given.payload.device());
+  }
   auto& bucket = buckets_[given.index];
   const auto what = "all-reduce of " + given.text();
   if (const auto work = std::exchange(bucket.work, nullptr)) {

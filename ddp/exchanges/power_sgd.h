@@ -132,10 +132,11 @@ class PowerSGD : public Exchange {
   ~PowerSGD() override;
 
   double scale(int ranks) const override;
-  /// @throws c10::Error on all ranks, in the first pass, if the ranks' options
-  ///   differ. Also, on this rank, if an entry of a loaded state is missing for
-  ///   a parameter or has other sizes.
+  /// @throws c10::Error on this rank if an entry of a loaded state is missing
+  ///   for a parameter or has other sizes.
   void start(const GradientBucket& bucket) override;
+  /// @throws c10::Error on all ranks, in the first pass, if the ranks' options
+  ///   differ.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
 
@@ -163,6 +164,8 @@ class PowerSGD : public Exchange {
   bool is_warming_up() const { return passes_ < options_.start_after(); }
   void begin(Bucket& bucket, const GradientBucket& given);
   void compress(Bucket& bucket, const GradientBucket& given);
+  void send(Bucket& bucket);
+  void verify_options(c10::Device device);
   void plan(Bucket& bucket) const;
   void add_errors(Bucket& bucket) const;
   void make_qs(Bucket& bucket);
@@ -174,6 +177,7 @@ class PowerSGD : public Exchange {
 
   c10::intrusive_ptr<c10d::Backend> group_;
   PowerSGDOptions options_;
+  bool is_verified_ = false;  // the ranks' options are equal
   std::vector<Bucket> buckets_;
   c10::IValue loaded_;  // state that no pass has used yet; else None
   detail::SeedDraws draws_;

@@ -15,6 +15,7 @@
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/weighted_mean.h"
 
 namespace ddp::test {
@@ -50,6 +51,7 @@ struct ExchangeWay {
   bool adds_last_error = false;  ///< a pass adds the error of the last one
   bool on_devices = true;        ///< in the tests of devices and streams
   bool in_programs = true;       ///< in the random programs
+  bool waits_in_start = false;   ///< as its hook does
 
   bool is_lossy() const { return coding_error > 0 || roundings > 0; }
 };
@@ -123,7 +125,8 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
                  });
            },
        .result = Result::mean_of_all,
-       .in_programs = false},  // HookExchange is in them
+       .in_programs = false,  // HookExchange is in them
+       .waits_in_start = true},
       {.name = "NoExchange",
        .make = [](const Group&) { return std::make_shared<NoExchange>(); },
        .result = Result::own,
@@ -141,6 +144,10 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .only_matrices = true,
        .roundings = 2,
        .adds_last_error = true},
+      {.name = "SharedMemoryAllReduce",
+       .make = over<SharedMemoryAllReduce>,
+       .on_devices = false,
+       .in_programs = false},  // as the default exchange
       {.name = "WeightedMean",
        .make = over<WeightedMean>,
        .result = Result::weighted},

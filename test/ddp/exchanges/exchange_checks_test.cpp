@@ -211,9 +211,15 @@ class Program {
   /// Runs the passes, each followed by a step that is the same on all ranks.
   void run(Exchange& guard) {
     for (int pass = 0; pass < passes; ++pass) {
-      start(guard, 0, {parameters_.data(), split_});
-      start(
-          guard, 1, {parameters_.data() + split_, parameters_.size() - split_});
+      const c10::ArrayRef<NamedParameter> all(parameters_);
+      const std::vector<GradientBucket> buckets{
+          bucket_of(0, all.slice(0, split_)), bucket_of(1, all.slice(split_))};
+      for (const auto& bucket : buckets) {
+        guard.start(bucket);
+      }
+      for (const auto& bucket : buckets) {
+        guard.finish(bucket);
+      }
       for (auto& parameter : parameters_) {
         parameter.tensor.mul_(0.75).add_(1 + pass);
       }
@@ -253,16 +259,15 @@ class Program {
     }
   }
 
-  static void start(Exchange& guard,
-                    size_t index,
-                    c10::ArrayRef<NamedParameter> parameters) {
+  static GradientBucket bucket_of(size_t index,
+                                  c10::ArrayRef<NamedParameter> parameters) {
     int64_t numel = 0;
     for (const auto& parameter : parameters) {
       numel += parameter.tensor.numel();
     }
     const auto payload =
         torch::zeros({numel}, parameters.front().tensor.options());
-    guard.start({index, 2, payload, parameters});
+    return {index, 2, payload, parameters};
   }
 
   std::mt19937_64 random_;

@@ -1,6 +1,9 @@
 #include "ddp/exchange.h"
 
 #include <ATen/ops/embedding.h>
+
+#include <chrono>
+#include <future>
 #include <map>
 
 #include <torch/types.h>
@@ -13,6 +16,7 @@
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
+#include "test/support/exchange_ways.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
@@ -438,6 +442,63 @@ class Throwing : public AllReduce {
   int pass_;
   int passes_ = 0;
 };
+
+/// Runs passes without a reducer. In the first one rank `first` calls `start`
+/// for all buckets before the other rank does, in the next one the other.
+void start_in_turns(Exchange& exchange,
+                    int rank,
+                    int first,
+                    size_t count,
+                    std::vector<std::promise<void>>& has_started) {
+  const std::vector<NamedParameter> parameters{{"matrix", leaf(1, {6, 10})},
+                                               {"vector", leaf(1, {4})}};
+  std::vector<GradientBucket> buckets;
+  for (size_t i = 0; i < count; ++i) {
+    buckets.push_back(
+        {i, count, exchange.allocate(64, torch::kFloat).fill_(1), parameters});
+  }
+  for (size_t pass = 0; pass < has_started.size(); ++pass) {
+    const bool is_first = (first + pass) % 2 == static_cast<size_t>(rank);
+    if (!is_first) {
+      auto started = has_started[pass].get_future();
+      TORCH_CHECK(started.wait_for(std::chrono::seconds(30)) ==
+                      std::future_status::ready,
+                  "start waits for another rank in pass ",
+                  pass);
+    }
+    for (const auto& bucket : buckets) {
+      exchange.start(bucket);
+    }
+    if (is_first) {
+      has_started[pass].set_value();
+    }
+    for (const auto& bucket : buckets) {
+      exchange.finish(bucket);
+    }
+  }
+}
+
+TEST_CASE("no exchange waits for another rank in start", "[exchange]") {
+  constexpr size_t kPasses = 4;
+  const int first = GENERATE(0, 1);
+  // More than places on a board of sums in shared memory.
+  const size_t count = GENERATE(2, 300);
+  const bool over_gloo = GENERATE(true, false);
+  for (const auto& way : test::exchange_ways()) {
+    if (way.waits_in_start ||
+        (count > 2 && way.name != std::string("SharedMemoryAllReduce"))) {
+      continue;
+    }
+    INFO(way.name << ", " << count << " buckets, first rank " << first);
+    std::vector<std::promise<void>> has_started(kPasses);
+    const auto run = over_gloo ? try_ranks : test::try_host_ranks;
+    const auto errors = run(2, [&](const Group& group) {
+      start_in_turns(
+          *way.make(group), group->getRank(), first, count, has_started);
+    });
+    CHECK(errors == std::vector<std::string>(2));
+  }
+}
 
 TEST_CASE("an exchange that throws on one rank ends all",
           "[exchange][errors]") {
