@@ -70,22 +70,22 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
   }
   read_file(path, [&] {
     archive_ = std::make_shared<const ExportedArchive>(path);
-    bind_program(read(*archive_));
+    bind_program(read(*archive_, options));
   });
   if (!options.eval_program().empty()) {
     read_file(options.eval_program(), [&] {
-      bind_eval_program(read(ExportedArchive(options.eval_program())));
+      bind_eval_program(read(ExportedArchive(options.eval_program()), options));
     });
   }
   move(std::nullopt, std::nullopt);
 }
 
 ExportedModuleImpl::BoundProgram ExportedModuleImpl::read(
-    const ExportedArchive& archive) {
+    const ExportedArchive& archive, const ExportedModuleOptions& options) {
   const auto tensors = archive.tensors();
   BoundProgram bound;
   bound.program = std::make_shared<const detail::ExportedProgram>(
-      archive.program(), tensors);
+      archive.program(), tensors, options.check_guards());
   const auto& state = bound.program->state;
   // A tied tensor has several names, of which the graph reads one.
   std::vector<bool> is_read;

@@ -29,6 +29,12 @@ struct ExportedModuleOptions {
   /// `forward` runs it in eval(), with the parameters and buffers of the first
   /// file and without any change, for a forward that reads `self.training`.
   TORCH_ARG(std::string, eval_program);
+  /// Whether `forward` checks the guards of the program, as Python's
+  /// `ep.module(check_guards=True)` does: conditions on the sizes and numbers
+  /// of inputs for which the export took a branch of Python's forward. Without
+  /// them other inputs silently compute that branch. The sizes of each single
+  /// input are checked in any case.
+  TORCH_ARG(bool, check_guards) = true;
 };
 
 /// A module written in Python, from a file of `torch.export.save` (PyTorch 2.10
@@ -54,14 +60,16 @@ struct ExportedModuleOptions {
 ///   are not persistent from the other tensors.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call at the export. Sizes must equal the sizes of the export,
-///   except for dimensions that were exported as dynamic.
+///   except for dimensions that were exported as dynamic, and fulfil the
+///   conditions (guards) under which the export took its branches of forward.
 /// - A device that the program names as a literal follows the parameters to
 ///   their device (`to(device)`) if it was the parameters' device at the
 ///   export. Every other literal stays.
 ///
 /// @throws c10::Error, with the file and the place in it, if the file is
 ///   damaged or from PyTorch before 2.10; if it has operators that are neither
-///   in this LibTorch nor in `libraries` (one error that lists all); or if it
+///   in this LibTorch nor in `libraries`, or guards that cannot be read (one
+///   error that lists all); or if it
 ///   has an unsupported feature: `torch.autograd.grad` in forward, map, scan,
 ///   while_loop, objects of classes (torchbind), sparse and quantised tensors,
 ///   or a program after `run_decompositions()`, which returns new values of
@@ -98,8 +106,8 @@ class ExportedModuleImpl : public torch::nn::Module {
   ///   the export. All others are required.
   /// @returns the result of Python's forward: a tensor, or a tuple, list or
   ///   dict (`toTensor()`, `toTuple()`, `toList()`, `toGenericDict()`).
-  /// @throws c10::Error that names the input if its size or value is not one
-  ///   that the program was exported for.
+  /// @throws c10::Error that names the input, or the guard and its inputs, if
+  ///   the program was not exported for their sizes or values.
   c10::IValue forward(std::vector<c10::IValue> inputs,
                       const Kwargs& kwargs = {});
 
@@ -146,7 +154,8 @@ class ExportedModuleImpl : public torch::nn::Module {
   };
 
   ExportedModuleImpl() : Module("ExportedModule") {}
-  static BoundProgram read(const detail::ExportedArchive& archive);
+  static BoundProgram read(const detail::ExportedArchive& archive,
+                           const ExportedModuleOptions& options);
   void bind_program(const BoundProgram& given);
   void bind_eval_program(const BoundProgram& given);
   static void share_constants(const BoundProgram& bound);

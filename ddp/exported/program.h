@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "ddp/exported/archive.h"
 #include "ddp/exported/graph.h"
+#include "ddp/exported/guard.h"
 #include "ddp/exported/tree_spec.h"
 
 namespace ddp::detail {
@@ -38,6 +40,13 @@ struct UserInput {
   std::optional<c10::IValue> fixed;             ///< the only value of a number
 };
 
+/// A condition on the inputs, which the code of forward has asked for.
+struct Guard {
+  std::string text;
+  Expression holds;
+  std::set<size_t> users;  ///< the inputs that it reads
+};
+
 /// A graph, with the structure of the arguments and results of forward.
 struct ExportedProgram {
   std::shared_ptr<const ExportedGraph> graph;
@@ -46,10 +55,13 @@ struct ExportedProgram {
   TreeSpec arguments;             ///< a tuple
   TreeSpec kwargs;                ///< a dict
   TreeSpec results;
+  std::vector<Guard> guards;
 
   /// @param tensors  the tensors of the file.
+  /// @param check_guards  whether to read the guards.
   ExportedProgram(const JsonValue& file,
-                  const std::map<std::string, ExportedTensor>& tensors);
+                  const std::map<std::string, ExportedTensor>& tensors,
+                  bool check_guards);
 
   /// Returns the leaves of arguments, one for each of `users`, and checks them.
   Values leaves_of(

@@ -53,6 +53,16 @@ class Odd(nn.Module):
                                 (y,))}
 
 
+class Guarded(nn.Module):
+    """Holds for even numbers of rows, and asks for more."""
+
+    def forward(self, x):
+        n = x.shape[0]
+        if n % 2 == 0 and n ** 0.5 > 2 and max(n, 3) // 2 < 9:
+            x = x.view(-1, 2, 6).sum(1)
+        return x
+
+
 def records_of(path):
     with zipfile.ZipFile(path) as archive:
         return {name.split("/", 1)[1]: archive.read(name)
@@ -191,6 +201,38 @@ class DamageTest(unittest.TestCase):
             write(self.path(), records)
             self.assertIn("to be as_scalar_type", self.error_of(self.path()))
 
+    def test_guards(self):
+        export(self.path(), Guarded(), shapes=({0: torch.export.Dim.AUTO},))
+        records = records_of(self.path())
+        program = json.loads(records[MODEL])
+        self.assertIn("(L['x'].size()[0] % 2) == 0", program["guards_code"])
+
+        def error_with(guards, check="load"):
+            program["guards_code"] = guards
+            records[MODEL] = json.dumps(program).encode()
+            write(self.path("changed.pt2"), records)
+            return run(check, self.path("changed.pt2"))
+
+        for guard in ("(L['x'].size()[0] % 3) == 0", "1 // (L['x'].size()[0] - 8) > 0",
+                      "L['x'].stride()[0] == 5 and " * 5000 + "True",
+                      "math.inf - math.inf == math.inf"):
+            error = error_with([guard])
+            self.assertIn(f"Expected inputs with {guard[:300]}", error)
+            self.assertLess(len(error), 800)
+            self.assertEqual(error_with([guard], "unguarded"), "")
+        unreadable = ["open('x')", "L['z'].size()[0] > 1", "L['it\\'s \"q\"'] > 1",
+                      "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\x00\né"]
+        for guard in unreadable:
+            self.assertIn("guards", error_with([guard]))
+            self.assertLess(len(error_with([guard])), 1500)
+        error = error_with(unreadable)
+        for guard in unreadable[:3]:
+            self.assertIn(guard, error)
+        self.assertEqual(error_with(unreadable, "unguarded"), "")
+        for guard in ("L['x'].size()[0] == 8" + " + 0" * 25000,
+                      "1 <= 2" + " <= 2" * 20000, ""):
+            self.assertEqual(error_with([guard] if guard else []), "")
+
     def test_nested_too_deep(self):
         export(self.path(), net())
         records = records_of(self.path())
@@ -199,7 +241,8 @@ class DamageTest(unittest.TestCase):
         self.assertIn("nested at most 200 deep", self.error_of(self.path()))
 
     def test_damaged_files(self):
-        paths = [self.path("net.pt2"), self.path("odd.pt2")]
+        paths = [self.path("net.pt2"), self.path("odd.pt2"), self.path("guarded.pt2")]
+        export(paths[2], Guarded(), shapes=({0: torch.export.Dim.AUTO},))
         export(paths[0], net(), shapes=({0: torch.export.Dim("b")},))
         export(paths[1], Odd(), kwargs={"scale": 2.0},
                shapes={"x": {0: torch.export.Dim("b")}, "scale": None})

@@ -1,6 +1,7 @@
 // Loads exported models that are damaged, and runs them on inputs of ones:
 //
 //   damaged_exported load FILE.pt2                 prints the error
+//   damaged_exported unguarded FILE.pt2            without a check of guards
 //   damaged_exported fuzz COUNT SEED FILE.pt2...   damages the files at random
 //
 // Input I of a seed is the first input of seed SEED + I. A damaged file is an
@@ -36,9 +37,10 @@ using namespace ddp::test;
 constexpr double kLongest = 1;  // second, for an input that takes a millisecond
 
 /// Returns the error, or "".
-std::string load_and_run(const std::string& path) {
+std::string load_and_run(const std::string& path, bool check_guards = true) {
   try {
-    ddp::ExportedModule net(path);
+    ddp::ExportedModule net(
+        path, ddp::ExportedModuleOptions().check_guards(check_guards));
     net->forward(at::ones({8, 6}));
     return "";
   } catch (const c10::Error& error) {
@@ -93,6 +95,25 @@ struct Json {
   }
 };
 
+/// Returns a text, in quotes, with other pieces of an expression over sizes.
+std::string damaged_text(std::string text, Random& random) {
+  static const std::vector<std::string> pieces{
+      "(",     ")",      "[",          "]",    "'",          ",",   " not ",
+      " and ", " if ",   " else ",     "-",    "**",         "%",   " // ",
+      "==",    "L['x']", ".size()[0]", "9",    "0",          "1e9", "max(",
+      "math.", ".",      "\\\\",       "\\\"", "Symbol('s0'"};
+  for (size_t times = below(random, 3) + 1; times > 0; --times) {
+    const auto at = 1 + below(random, text.size() - 1);
+    const auto count = std::min(below(random, 4), text.size() - 1 - at);
+    std::string piece;
+    for (size_t i = below(random, 50) == 0 ? 1000 : 1; i > 0; --i) {
+      piece += any_of(pieces, random);
+    }
+    text.replace(at, count, piece);
+  }
+  return text;
+}
+
 /// Returns a JSON text with one to three other values.
 std::string damaged_json(const Json& json, Random& random) {
   static const std::vector<std::string> others{"null",
@@ -116,6 +137,12 @@ std::string damaged_json(const Json& json, Random& random) {
         return any_of(others, random);
       case 3:
         return json.text_of(any_of(json.values, random));
+      case 4:
+      case 5:
+        if (value.kind == '"') {
+          return damaged_text(json.text_of(value), random);
+        }
+        [[fallthrough]];
       default:
         for (;;) {
           const auto& other = any_of(json.values, random);
@@ -213,8 +240,9 @@ int fuzz(size_t count, size_t seed, const std::vector<std::string>& paths) {
 int main(int argc, char** argv) {
   at::set_num_threads(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() == 2 && arguments[0] == "load") {
-    std::printf("%s", load_and_run(arguments[1]).c_str());
+  if (arguments.size() == 2 && arguments[0] != "fuzz") {
+    const bool check_guards = arguments[0] == "load";
+    std::printf("%s", load_and_run(arguments[1], check_guards).c_str());
     return 0;
   }
   if (arguments.size() > 3 && arguments[0] == "fuzz") {

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -20,6 +22,7 @@
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exported/graph.h"
+#include "ddp/exported/guard.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
@@ -225,6 +228,166 @@ TEST_CASE("operations on numbers have the results of Python's") {
   std::vector<c10::IValue> stack{1, 0};
   CHECK_THROWS_AS(detail::number_operation("_operator.floordiv")(stack, {}),
                   c10::Error);
+}
+
+/// Parses an expression over the tensor x and the numbers n, m, f and big.
+c10::IValue value_of(const std::string& text) {
+  const std::map<std::vector<std::string>, c10::IValue> values{
+      {{"L", "x"}, torch::zeros({26}).as_strided({4, 6}, {6, 1}, 2)},
+      {{"L", "args", "0"}, torch::zeros({4, 6})},
+      {{"L", "args", "1", "it's"}, 5},
+      {{"L", "args", "1", "a\"b\\"}, 6},
+      {{"L", "args", "1", "\n"}, 8},
+      {{"L", "n"}, 7},
+      {{"L", "m"}, -3},
+      {{"L", "f"}, 2.5},
+      {{"L", "big"}, int64_t{1} << 62},
+      {{"n"}, 7}};
+  const auto find =
+      [&](const std::vector<std::string>& path) -> detail::Expression {
+    const auto found = values.find(path);
+    if (found == values.end()) {
+      return nullptr;
+    }
+    return [value = found->second](const auto& /*inputs*/) { return value; };
+  };
+  return detail::parse_expression(text, find)({});
+}
+
+std::string repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) {
+    all += text;
+  }
+  return all;
+}
+
+// Python has computed the values.
+TEST_CASE("expressions over sizes have Python's values") {
+  const std::vector<std::pair<std::string, c10::IValue>> cases{
+      {"(L['x'].size()[0] % 2) == 0", true},
+      {"L['x'].size()[1]*L['x'].size()[0] > 24", false},
+      {"L['x'].stride()[0] + L['x'].storage_offset()", 8},
+      {"L['args'][0].size()[1] - L['args'][1]['it\\'s']", 1},
+      {"L['args'][1][\"it's\"] * 2", 10},
+      {"L['args'][1]['a\"b\\\\']", 6},
+      {"L['args'][1]['\\n']", 8},
+      {"(-1)*L['n'] // 2", -4},
+      {"L['n'] // L['m']", -3},
+      {"L['n'] % L['m']", -2},
+      {"L['m'] % 4", 1},
+      {"L['m'] // 2.0", -2.0},
+      {"-L['f'] % 1.5", 0.5},
+      {"L['n'] / 2", 3.5},
+      {"(3/2)*L['n'] == 10.5", true},
+      {"2 ** 3 ** 2", 512},
+      {"-2 ** 2", -4},
+      {"2 ** -1", 0.5},
+      {"(-2) ** 3", -8},
+      {"2.0 ** torch.sym_float((-1)*L['n'])", 0.0078125},
+      {"torch.sym_float(L['n']) ** (-0.5)", 0.37796447300922725},
+      {"L['f'] ** 2", 6.25},
+      {"not L['n'] == 7 or L['m'] < 0 and L['f'] > 3", false},
+      {"not not L['n'] > 3", true},
+      {"1 < L['n'] <= 7 < 9", true},
+      {"1 < L['n'] == 6 < 9", false},
+      {"5 if L['n'] > 9 else 6 if L['m'] > 0 else 7", 7},
+      {"L['n'] > 9 and 1 // 0 > 1", false},
+      {"L['n'] > 3 or 1 // 0 > 1", true},
+      {"(L['n'] | 8) ^ L['n'] & 3", 12},
+      {"max(L['n'], L['m'], L['f']) + min(L['m'], 2)", 4},
+      {"abs(L['m']) - abs(-2.5)", 0.5},
+      {"math.trunc(-2.7)", -2},
+      {"math.floor(-2.5) + math.ceil(-2.5)", -5},
+      {"round(2.5) + round(3.5) + round(-0.5)", 6},
+      {"round(2.675, 2)", 2.67},
+      {"round(L['n'] / 3, 1) == 2.3", true},
+      {"round(0.125, 2)", 0.12},
+      {"math.sqrt(2) + math.log2(8)", 4.414213562373095},
+      {"math.inf > 1e300", true},
+      {"-math.inf < -1e+300", true},
+      {"1e-05", 1e-05},
+      {".5", 0.5},
+      {"L['n'] == True", false},
+      {"(L['n'] > 3) + (L['n'] > 5)", 2},
+      {"9007199254740993 == 9007199254740992.0", false},
+      {"9007199254740993 > 9007199254740992.0", true},
+      {"L['big'] + 1 > L['big']", true},
+      {"3 * (-5) - -2 + +4", -9},
+      {"1 - 2 - 3", -4},
+      {"24 // 5 // 2", 2},
+      {"24 / 5 * 2", 9.6},
+      {"7 - 2 * 3 % 4", 5},
+      {"Add(Mul(Integer(-2), n), Integer(3))", -11},
+      {"Mul(Integer(2), Integer(3), Integer(4))", 24},
+  };
+  for (const auto& [text, value] : cases) {
+    INFO(text);
+    const auto result = value_of(text);
+    CHECK(result.isBool() == value.isBool());
+    CHECK(result.toScalar().toDouble() == value.toScalar().toDouble());
+  }
+  CHECK(value_of("1" + repeated(" + 1", 100000)).toInt() == 100001);
+  CHECK(value_of("1" + repeated(" <= 1", 100000)).toBool());
+  CHECK(value_of("1 < 2" + repeated(" and 1 < 2", 100000)).toBool());
+  CHECK_FALSE(value_of("math.inf - math.inf == math.inf - math.inf").toBool());
+}
+
+TEST_CASE("other text than an expression over sizes is an error") {
+  const std::string text = GENERATE("",
+                                    " ",
+                                    "(",
+                                    "1 +",
+                                    "1 2",
+                                    "f(3)",
+                                    "1 = 1",
+                                    "1 // 0",
+                                    "1 % 0",
+                                    "1.5 % 0.0",
+                                    "1 / 0",
+                                    "0 ** -1",
+                                    "2 ** 64",
+                                    "3 ** 1000000000000000000",
+                                    "L['big'] * 2",
+                                    "-(-9223372036854775807 - 1)",
+                                    "(-9223372036854775807 - 1) // -1",
+                                    "9223372036854775808",
+                                    "1e999",
+                                    "(-8) ** 0.5",
+                                    "math.sqrt(-1)",
+                                    "math.log(0)",
+                                    "math.exp(1000)",
+                                    "math.trunc(math.inf)",
+                                    "math.trunc(math.inf - math.inf)",
+                                    "math.pi",
+                                    "math.trunc(1, 2)",
+                                    "round(1.5, 2, 3)",
+                                    "round(1.5, -1)",
+                                    "__import__('os')",
+                                    "lambda: 0",
+                                    "L",
+                                    "L['x'",
+                                    "L['x",
+                                    "L['x']['",
+                                    "L['missing']",
+                                    "L['x'].shape[0]",
+                                    "L['x'].size()",
+                                    "L['x'].size()[2]",
+                                    "L['x'].size(0)",
+                                    "L['n'].size()[0]",
+                                    "L['x'] + 1",
+                                    "L['\\x41']",
+                                    "Symbol('s0', integer=True)",
+                                    "Symbol('n'");
+  INFO(text);
+  CHECK_THROWS_AS(value_of(text), c10::Error);
+}
+
+TEST_CASE("an expression that is nested deeply is an error") {
+  const std::string text =
+      GENERATE("(", "-", "not ", "1 ** ", "abs(", "1 if 1 else ", "1 - (");
+  CHECK_THROWS_AS(value_of(repeated(text, 100000) + "1"), c10::Error);
+  CHECK(value_of(repeated("(", 90) + "1" + repeated(")", 90)).toInt() == 1);
 }
 
 /// Two steps, of which the second is from a checkpoint in another module.
