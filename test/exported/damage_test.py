@@ -219,19 +219,15 @@ class DamageTest(unittest.TestCase):
             error = error_with([guard])
             self.assertIn(f"Expected inputs with {guard[:300]}", error)
             self.assertLess(len(error), 800)
-            self.assertEqual(error_with([guard], "unguarded"), "")
         unreadable = ["open('x')", "L['z'].size()[0] > 1", "L['it\\'s \"q\"'] > 1",
                       "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\x00\né"]
-        for guard in unreadable:
-            self.assertIn("guards", error_with([guard]))
-            self.assertLess(len(error_with([guard])), 1500)
         error = error_with(unreadable)
-        for guard in unreadable[:3]:
-            self.assertIn(guard, error)
+        for guard in unreadable:
+            self.assertIn(guard[:300], error)
+        self.assertLess(len(error), 5000)
         self.assertEqual(error_with(unreadable, "unguarded"), "")
-        for guard in ("L['x'].size()[0] == 8" + " + 0" * 25000,
-                      "1 <= 2" + " <= 2" * 20000, ""):
-            self.assertEqual(error_with([guard] if guard else []), "")
+        self.assertEqual(error_with(["L['x'].size()[0] == 8" + " + 0" * 25000,
+                                     "1 <= 2" + " <= 2" * 20000]), "")
 
     def test_nested_too_deep(self):
         export(self.path(), net())
