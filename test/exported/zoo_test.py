@@ -28,11 +28,13 @@ import families  # noqa: E402,F401
 import shared_state  # noqa: E402,F401
 from programs import PROGRAMS  # noqa: E402
 from zoo import EVAL_PROGRAMS, ZOO  # noqa: E402
+from zoo_guards import TRAINED  # noqa: E402
 from zoo_modes import MODES  # noqa: E402
 from zoo_numbers import NUMBERS  # noqa: E402
 
 STEPS = 20
 COUNTS = (1, 2, 4)  # of ranks
+PROGRAMS.update(TRAINED)
 TIMEOUT = 300  # seconds for all models on one number of ranks
 CLOSE = 1e-6
 ALL = {**ZOO, **NUMBERS, **MODES}  # several ranks train those of ZOO alone
