@@ -9,6 +9,7 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -184,21 +185,51 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
   // In double: a float reciprocal may differ from the nearest float.
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
-  const auto found_inf = unscale_gradients(optimizer, factor);
+  progress.found_inf = unscale_gradients(optimizer, factor);
   progress.stage = Stage::unscaled;
-  progress.found_inf = agreed(found_inf);
+  if (group_) {
+    progress.most = most_of_ranks(progress.found_inf);
+    progress.found_inf = progress.most[0];
+  }
 }
 
-at::Tensor GradScaler::agreed(const at::Tensor& found_inf) const {
-  if (!group_) {
-    return found_inf;
-  }
-  std::vector<at::Tensor> shared{found_inf.defined() ? found_inf
-                                                     : at::zeros_like(scale_)};
+at::Tensor GradScaler::most_of_ranks(const at::Tensor& found_inf) const {
+  const auto tracker = growth_tracker_.to(c10::kFloat);
+  std::vector<at::Tensor> shared{
+      at::stack({found_inf.defined() ? found_inf : at::zeros_like(scale_),
+                 scale_,
+                 -scale_,
+                 tracker,
+                 -tracker})};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
   detail::wait(group_->allreduce(shared, options), *group_, kFoundInf);
   return shared[0];
+}
+
+/// The ranks' gradients were computed with these scales: a step would part the
+/// ranks, or mix gradients of several scales.
+void GradScaler::check_equal(const at::Tensor& most) const {
+  const auto* of = most.const_data_ptr<float>();
+  TORCH_CHECK(
+      of[1] == -of[2] && of[3] == -of[4],
+      "Expected one scale and one growth tracker on all ranks of the "
+      "GradScaler's process_group, but got scales from ",
+      -of[2],
+      " to ",
+      of[1],
+      " and growth trackers from ",
+      -of[4],
+      " to ",
+      of[3],
+      " (rank ",
+      group_->getRank(),
+      ": ",
+      get_scale(),
+      " and ",
+      growth_tracker_.item<int>(),
+      "); give all ranks equal GradScalerOptions and calls of update(), "
+      "and load one state on all");
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -217,10 +248,13 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(progress.found_inf.defined(),
               "Expected gradients to step with, but none of the optimizer's "
               "parameters has one; call scaler.scale(loss).backward()");
-  const auto found_inf =
-      group_ ? detail::copy_result(
-                   progress.found_inf, c10::kCPU, *group_, kFoundInf)
-             : progress.found_inf;
+  auto found_inf = progress.found_inf;
+  if (group_) {
+    const auto most =
+        detail::copy_result(progress.most, c10::kCPU, *group_, kFoundInf);
+    check_equal(most);
+    found_inf = most[0];
+  }
   const bool is_sound = found_inf.item<float>() == 0;
   if (is_sound) {
     optimizer.step();

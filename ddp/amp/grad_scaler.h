@@ -36,12 +36,15 @@ struct GradScalerOptions {
   TORCH_ARG(bool, enabled) = true;
   /// Ranks that skip a step together if any of them has inf or NaN. Null, as
   /// with `DistributedDataParallel`: each rank decides by its own gradients,
-  /// which are the same on all ranks. Needed if gradients differ between ranks:
+  /// which are the same on all ranks if the scales are. Nobody compares these:
+  /// all ranks need equal options, loaded states and calls of `update`, or they
+  /// train apart without an error. Needed if gradients differ between ranks:
   /// for an optimizer that has a part of the parameters on each rank, or layers
   /// that only some ranks have. A `ZeroRedundancyOptimizer` has all parameters
   /// and does not need it. `unscale_`, also within `step`, is then collective:
-  /// one all-reduce of one number on the device of the scale, also on a rank
-  /// without gradients.
+  /// one all-reduce of five numbers on the device of the scale, also on a rank
+  /// without gradients. Scales or growth trackers that differ between ranks are
+  /// an error of `step` on all of them.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
 };
 
@@ -109,8 +112,10 @@ class GradScaler : public Stateful {
   /// @returns true if the optimizer stepped; count only these steps for a
   ///   learning rate schedule.
   /// @throws c10::Error if the optimizer has stepped since the last `update()`;
-  ///   if none of its parameters has a gradient and no `process_group` is set;
-  ///   and as `unscale_`, if that was not called before.
+  ///   if ranks of the `process_group` have different scales or growth
+  ///   trackers; if none of its parameters has a gradient and no
+  ///   `process_group` is set; and as `unscale_`, if that was not called
+  ///   before.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the iteration. Call it after the steps of all optimizers. Reduces the
@@ -167,11 +172,15 @@ class GradScaler : public Stateful {
   struct Progress {
     Stage stage = Stage::ready;
     at::Tensor found_inf;  // undefined if no gradient was checked
+    at::Tensor most;       // see most_of_ranks()
   };
 
   void check_scaled(const char* call) const;
   void prepare(c10::Device device);
-  at::Tensor agreed(const at::Tensor& found_inf) const;
+  /// Returns the largest of all ranks' values: of what they found, of the
+  /// scale, the negated scale, the growth tracker and the negated tracker.
+  at::Tensor most_of_ranks(const at::Tensor& found_inf) const;
+  void check_equal(const at::Tensor& most) const;
 
   bool enabled_;
   double growth_factor_;

@@ -333,7 +333,70 @@ TEST_CASE("a rank without gradients agrees with the others",
   });
 }
 
-TEST_CASE("ranks agree by one number an optimizer", "[grad_scaler][ranks]") {
+TEST_CASE("ranks with other scales or counts are an error of the step",
+          "[grad_scaler][ranks][errors]") {
+  enum class Differs { scale, new_scale, tracker, growth, interval };
+  const auto differs = GENERATE(Differs::scale,
+                                Differs::new_scale,
+                                Differs::tracker,
+                                Differs::growth,
+                                Differs::interval);
+  const bool is_bad = GENERATE(false, true);
+  const auto errors = test::try_ranks(3, [&](const Group& group) {
+    const bool is_odd = group->getRank() == 1;
+    auto options = small_scaler().process_group(group);
+    if (is_odd && differs == Differs::scale) {
+      options.init_scale(2);
+    } else if (is_odd && differs == Differs::growth) {
+      options.growth_factor(3);
+    } else if (is_odd && differs == Differs::interval) {
+      options.growth_interval(2);
+    }
+    GradScaler scaler(options);
+    Toy toy;
+    double weight = 0;
+    const auto train = [&](double slope) {
+      try {
+        toy.train(scaler, slope);
+      } catch (const c10::Error&) {
+        TORCH_CHECK(toy.holds(weight), "stepped, to ", toy.weight);
+        throw;
+      }
+      weight -= slope;
+    };
+    if (differs == Differs::growth || differs == Differs::interval) {
+      for (int step = 1; step <= 3; ++step) {
+        train(step);
+      }
+    } else if (is_odd && differs == Differs::tracker) {
+      scaler.load_state_dict(
+          test::changed(scaler.state_dict(), "_growth_tracker", 2));
+    } else if (differs == Differs::new_scale) {
+      train(1);
+      toy.backward(scaler, 1);
+      scaler.update(is_odd ? 2 : 8);
+    }
+    train(is_bad && group->getRank() == 0 ? kInf : 1);
+  });
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    CHECK_THAT(errors[rank],
+               Catch::Contains("Expected one scale and one growth tracker") &&
+                   Catch::Contains(c10::str("(rank ", rank, ": ")));
+  }
+  CHECK_THAT(
+      errors[1],
+      Catch::Contains(differs == Differs::tracker
+                          ? "trackers from 0 to 2 (rank 1: 8 and 2)"
+                      : differs == Differs::growth
+                          ? "scales from 16 to 24 and growth trackers "
+                            "from 0 to 0 (rank 1: 24 and 0)"
+                      : differs == Differs::interval
+                          ? "growth trackers from 0 to 2 (rank 1: 16 and 0)"
+                          : "scales from 2 to 8"));
+}
+
+TEST_CASE("ranks agree by one all-reduce an optimizer",
+          "[grad_scaler][ranks]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
   GradScaler scaler(small_scaler().process_group(group));
   Toy toy;
@@ -342,7 +405,7 @@ TEST_CASE("ranks agree by one number an optimizer", "[grad_scaler][ranks]") {
     const auto calls = group->take_calls();
     REQUIRE(calls.size() == 1);
     CHECK(calls[0].name == "allreduce");
-    CHECK(calls[0].numel == 1);
+    CHECK(calls[0].numel == 5);
   }
 }
 
