@@ -17,7 +17,8 @@ const Words kParts{"plain",
                    "rows",
                    "norm",
                    "frozen",
-                   "ignored"};
+                   "ignored",
+                   "silent"};
 const Words kMemories{"", " checkpointed", " checkpointed twice"};
 const Words kUnused{"refused", "found", "fixed"};
 const Words kSteppers{"sgd",

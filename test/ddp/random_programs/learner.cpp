@@ -112,10 +112,22 @@ void Learner::preset(size_t act) {
           return dense.is_same(parameter);
         });
     const auto grad = torch::full_like(parameter, 12 * (dice.below(4) - 1));
-    if (parameter.requires_grad()) {
+    // A static graph that never has a gradient of a part refuses a first one.
+    const bool is_kept =
+        program_.unused == Unused::fixed && is_silent(parameter);
+    if (parameter.requires_grad() && !is_kept) {
       parameter.mutable_grad() = is_sparse ? grad.to_sparse(1) : grad;
     }
   }
+}
+
+bool Learner::is_silent(const Tensor& parameter) const {
+  for (const auto& item : net->named_parameters()) {
+    if (item.value().is_same(parameter)) {
+      return program_.parts[part_of(item.key())].kind == Part::Kind::silent;
+    }
+  }
+  return false;
 }
 
 void Learner::note(const std::string& name, const Tensor& value) {

@@ -40,6 +40,8 @@ class Learner {
   double coding_error = 0;
 
  private:
+  bool is_silent(const torch::Tensor& parameter) const;
+
   const Program& program_;
   int rank_;
   std::vector<torch::Tensor> dense_;  // with dense gradients

@@ -81,6 +81,9 @@ void PlainReduction::backward(int rank, const Tensor& loss, bool keeps_graph) {
       grad = before[i].defined() ? before[i] + grad : grad;
     } else {
       grad = before[i];
+      if (grad.defined() && is_silent(i)) {
+        arrived_[rank].insert(i);  // its hook finds the gradient before
+      }
     }
   }
 }
@@ -177,7 +180,7 @@ void PlainReduction::reduce_one(const Act& act,
                                 double usual,
                                 size_t index) {
   auto sum = torch::zeros_like(ranks_[0]->parameters[index], torch::kDouble);
-  bool is_used = false;
+  bool is_used = is_silent(index) && program_.unused == Unused::refused;
   double weights = 0;
   for (int rank = 0; rank < program_.size; ++rank) {
     const Tensor& grad = ranks_[rank]->parameters[index].grad();
@@ -203,6 +206,10 @@ void PlainReduction::reduce_one(const Act& act,
       grad = gradient_of(index, torch::zeros_like(mean));
     }
   }
+}
+
+bool PlainReduction::is_silent(size_t parameter) const {
+  return program_.parts[part_of(names_[parameter])].kind == Part::Kind::silent;
 }
 
 /// Returns whether the parameter is in the static graph, which all passes

@@ -37,6 +37,7 @@ class PlainReduction {
   torch::Tensor gradient_of(size_t parameter,
                             const torch::Tensor& values) const;
   bool is_in_graph(size_t parameter) const;
+  bool is_silent(size_t parameter) const;
   double divisor(double usual, double weights) const;
   void let_go(const Pass& live);
   double coding_error(double divisor) const;

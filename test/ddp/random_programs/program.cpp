@@ -9,8 +9,11 @@ namespace ddp::test {
 namespace {
 
 bool is_used(const Program& program, size_t part, Dice& dice, int rank) {
-  if (program.parts[part].kind != Part::Kind::branch ||
-      program.unused == Unused::refused) {
+  const auto kind = program.parts[part].kind;
+  const bool may_miss = kind == Part::Kind::branch
+                            ? program.unused != Unused::refused
+                            : kind == Part::Kind::silent;
+  if (!may_miss) {
     return true;
   }
   if (program.unused == Unused::fixed) {

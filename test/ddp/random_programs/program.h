@@ -24,7 +24,8 @@ struct Part {
     rows,     ///< an embedding with sparse gradients
     norm,     ///< a batch norm
     frozen,   ///< requires no gradient when the module is wrapped
-    ignored   ///< in the wrapper's params_and_buffers_to_ignore
+    ignored,  ///< in the wrapper's params_and_buffers_to_ignore
+    silent    ///< a rank may leave its gradient undefined
   };
   /// Activations are kept for the backward pass, or the part runs within
   /// checkpoint_activations, or within two nested calls of it.
@@ -184,7 +185,8 @@ constexpr int kGoodSteps = 3;
 Program random_program(uint64_t seed);
 
 /// Returns the inputs of a rank in a forward of an act, one for each part: a
-/// factor or row indices; undefined if the rank leaves the part out.
+/// factor or row indices; undefined if the rank leaves the part or its gradient
+/// out.
 std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
                                      int forward,

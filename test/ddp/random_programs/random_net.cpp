@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <torch/autograd.h>
 #include <torch/utils.h>
 
 #include "ddp/nn/checkpoint_activations.h"
@@ -20,6 +21,19 @@ Tensor normed(torch::nn::BatchNorm1d& norm, const Tensor& input) {
       .to(torch::kDouble)
       .sum();
 }
+
+/// Returns 0, and no gradient.
+struct Silent : torch::autograd::Function<Silent> {
+  static Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                        const Tensor& /*weight*/) {
+    return torch::zeros({}, torch::kDouble);
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*context*/,
+      const torch::autograd::variable_list& /*gradients*/) {
+    return {Tensor()};
+  }
+};
 
 }  // namespace
 
@@ -77,6 +91,8 @@ Tensor RandomNetImpl::forward(const std::vector<Tensor>& inputs) {
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (inputs[i].defined()) {
       total = total + term(i, inputs[i]);
+    } else if (parts_[i].kind == Part::Kind::silent) {
+      total = total + Silent::apply(weights_[i]);
     }
   }
   if (is_training()) {

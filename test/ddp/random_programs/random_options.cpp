@@ -107,7 +107,9 @@ Part random_part(const Program& program, Dice& dice) {
                                  Kind::rows,
                                  Kind::norm,
                                  Kind::frozen,
-                                 Kind::ignored});
+                                 Kind::ignored,
+                                 Kind::silent,
+                                 Kind::silent});
   if (is_refused(program, part.kind)) {
     part.kind = Kind::branch;
   }

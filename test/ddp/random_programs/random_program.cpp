@@ -57,14 +57,12 @@ class ProgramGenerator {
     return all;
   }
 
-  size_t& frozen() { return frozen_[model_]; }
+  std::vector<size_t>& frozen() { return frozen_[model_]; }
   int& wrapper() { return wrapper_[model_]; }
   bool& has_trained() { return has_trained_[model_][wrapper()]; }
 
   void wrap() {
-    if (frozen() != 0) {
-      freeze();
-    }
+    thaw_all();
     auto& act = add(Kind::wrap);
     act.bucket_cap_mb = dice_.any_of<double>({25, 1e-5, 1e-4});
     act.first_cap_mb = dice_.any_of<double>({1, act.bucket_cap_mb});
@@ -87,8 +85,8 @@ class ProgramGenerator {
     if (this->wrapper() == wrapper) {
       return;
     }
-    if (frozen() != 0 && program_.unused == Unused::fixed) {
-      freeze();
+    if (program_.unused == Unused::fixed) {
+      thaw_all();
     }
     this->wrapper() = wrapper;
   }
@@ -103,29 +101,47 @@ class ProgramGenerator {
   void regroup() {
     // A new group records the static graph again. A part that is frozen then
     // would never train.
-    if (frozen() != 0 && program_.unused == Unused::fixed) {
-      freeze();
+    if (program_.unused == Unused::fixed) {
+      thaw_all();
     }
     add(Kind::regroup);
     has_trained() = false;
   }
 
-  /// Freezes a part, or thaws the frozen one. Only one part is frozen at a
-  /// time; 0 means none.
-  void freeze() {
-    if (frozen() != 0) {
-      add(Kind::freeze).part = std::exchange(frozen(), 0);
-      return;
+  void thaw_all() {
+    while (!frozen().empty()) {
+      thaw();
     }
-    const auto part = static_cast<size_t>(
-        dice_.below(static_cast<int>(program_.parts.size())));
-    const auto kind = program_.parts[part].kind;
-    // A static graph permanently leaves out parameters that no rank uses in the
-    // first pass.
-    if (part != 0 && kind != Part::Kind::frozen &&
-        (program_.unused != Unused::fixed || has_trained())) {
-      frozen() = part;
-      add(Kind::freeze).part = part;
+  }
+
+  /// Thaws one of the frozen parts.
+  void thaw() {
+    const auto part =
+        frozen().begin() + dice_.below(static_cast<int>(frozen().size()));
+    add(Kind::freeze).part = *part;
+    frozen().erase(part);
+  }
+
+  bool is_frozen(size_t part) {
+    return std::count(frozen().begin(), frozen().end(), part) > 0;
+  }
+
+  /// Freezes one or several parts, one after the other, or thaws one.
+  void freeze() {
+    if (!frozen().empty() && dice_.chance(60)) {
+      return thaw();
+    }
+    for (int count = 1 + dice_.below(3); count > 0; --count) {
+      const auto part = static_cast<size_t>(
+          dice_.below(static_cast<int>(program_.parts.size())));
+      const auto kind = program_.parts[part].kind;
+      // A static graph permanently leaves out parameters that no rank uses in
+      // the first pass.
+      if (part != 0 && kind != Part::Kind::frozen && !is_frozen(part) &&
+          (program_.unused != Unused::fixed || has_trained())) {
+        frozen().push_back(part);
+        add(Kind::freeze).part = part;
+      }
     }
   }
 
@@ -281,7 +297,7 @@ class ProgramGenerator {
         });
     const auto index = static_cast<size_t>(part - parts.begin());
     if (may_fail() && program_.unused == Unused::refused &&
-        part != parts.end() && frozen() != index) {
+        part != parts.end() && !is_frozen(index)) {
       add(Kind::miss).part = index;
       has_ended_ = true;
     }
@@ -350,7 +366,7 @@ class ProgramGenerator {
   int model_ = 0;
   bool has_ended_ = false;  // a failed pass ends the training of all ranks
   // Indexed by model.
-  std::array<size_t, 2> frozen_{};
+  std::array<std::vector<size_t>, 2> frozen_;
   std::array<int, 2> wrapper_{};
   std::array<bool, 2> has_two_{};
   std::array<std::array<bool, 2>, 2> has_trained_{};  // since wrap()
