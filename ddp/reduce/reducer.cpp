@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
@@ -80,14 +81,14 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options,
 /// @param exchange  lives as long as the buckets.
 BucketLayout bucket_layout_of(Exchange& exchange,
                               int ranks,
-                              const std::vector<NamedParameter>& parameters,
+                              int64_t spare_numel,
                               bool keeps_memory) {
   const int64_t multiple = exchange.multiple_of(ranks);
   TORCH_CHECK(multiple > 0,
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
   return {multiple,
-          parameters.front().tensor.is_cpu() ? kMarkNumel : kVoteNumel,
+          spare_numel,
           carries_marks(exchange, ranks),
           keeps_memory,
           [&exchange](int64_t numel, const at::TensorOptions& options) {
@@ -126,13 +127,14 @@ GroupReduction::GroupReduction(std::vector<NamedParameter> parameters,
                                const DistributedDataParallelOptions& options)
     : group(required_group(std::move(its_group))),
       number(next_number(*group)),
+      marks(make_pass_marks(parameters.front().tensor.device().type())),
       exchange(options.exchange() ? options.exchange()
                                   : std::make_shared<AllReduce>(group)),
       buckets(checked_for(parameters, *exchange),
               bucket_caps_of(options, *group),
               bucket_layout_of(*exchange,
                                group->getSize(),
-                               parameters,
+                               marks->numel(),
                                options.gradient_as_bucket_view())),
       peers(peer_state_of(*group)),
       vote(vote_of(*group)) {
@@ -152,8 +154,10 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
       reduction_(std::make_unique<GroupReduction>(
           checked_leaves(parameters), std::move(group), options)) {
   options_.exchange(nullptr);
-  hooks_ = std::make_unique<GradHooks>(
-      std::move(parameters), [this](size_t index) { on_gradient(index); });
+  hooks_ = std::make_unique<GradHooks>(std::move(parameters),
+                                       [this](size_t index, bool is_untouched) {
+                                         on_gradient(index, is_untouched);
+                                       });
 }
 
 /// A rank whose exception is still on its way will announce that exception.
@@ -255,7 +259,7 @@ auto ReducerImpl::or_fail(const Work& work) {
   }
 }
 
-void ReducerImpl::on_gradient(size_t index) {
+void ReducerImpl::on_gradient(size_t index, bool is_untouched) {
   const std::lock_guard lock(mutex_);
   if (*pauses > 0) {
     hooks_->record_local(index);
@@ -268,7 +272,16 @@ void ReducerImpl::on_gradient(size_t index) {
   }
   expect_end();
   const c10::NoGradGuard no_grad;
-  or_fail([&] { add(index); });
+  or_fail([&] {
+    TORCH_CHECK(is_untouched,
+                "Expected the program's post-accumulate-grad hook of ",
+                buckets().parameter(index).name,
+                " to leave the parameter as it is and .grad defined, because "
+                "the gradient is averaged after the hook, but got a changed "
+                "parameter or an undefined .grad; step when backward() has "
+                "returned");
+    add(index);
+  });
 }
 
 void ReducerImpl::open(at::Device device) {
@@ -396,6 +409,11 @@ void ReducerImpl::add(size_t index) {
   if (graph && !graph->add(index)) {
     return;
   }
+  // A function of the graph may leave it undefined.
+  if ((options_.find_unused_parameters() || !buckets().has_bucket(index)) &&
+      !has_grad(index)) {
+    return;
+  }
   const bool is_full = buckets().add(index);
   if (reduction_->is_recording) {
     order_.push_back(index);
@@ -435,7 +453,7 @@ std::vector<size_t> ReducerImpl::finish() {
       "find_unused_parameters(true), or static_graph(true) where every pass "
       "leaves out the same");
   if (all.is_recording) {
-    agree_on_plan(missing_);
+    agree_on_plan();
   }
   start_full_buckets();
   for (size_t i = 0; i < all.buckets.bucket_count(); ++i) {
@@ -458,7 +476,6 @@ void ReducerImpl::end_pass() {
   averaged_pass_.reset();
   mark_work_.reset();
   is_shadow_ = false;
-  votes_ = false;
   missing_.clear();
   order_.clear();
   next_ = 0;
@@ -489,8 +506,7 @@ void ReducerImpl::check_graph() {
   };
   if (!graph->is_known()) {
     for (const size_t index : graph->learn()) {
-      if (!buckets().has_bucket(index)) {
-        add_change(index, "not at all on the ranks that began");
+      if (!has_grad(index)) {
         continue;
       }
       buckets().add(index);
@@ -526,10 +542,15 @@ void ReducerImpl::fill_expected() {
   for (const size_t index : buckets().expected()) {
     const bool trains = buckets().parameter(index).tensor.requires_grad();
     (trains ? missing_ : reduction_->frozen).push_back(index);
+    TORCH_CHECK(!trains || is_shadow_ || hooks_->is_installed(index),
+                "Expected post-accumulate-grad hooks to be set before the "
+                "forward, but parameter ",
+                buckets().parameter(index).name,
+                " has got one since, in the place of the hook that averages "
+                "its gradient; set hooks before the forward");
     buckets().fill_missing(index);
   }
-  auto& frozen = reduction_->frozen;
-  std::sort(frozen.begin(), frozen.end());
+  const auto& frozen = reduction_->frozen;
   const auto local =
       std::find_if(frozen.begin(), frozen.end(), [this](size_t index) {
         return hooks_->has_local(index);
@@ -541,6 +562,17 @@ void ReducerImpl::fill_expected() {
               "under a NoSyncGuard, but it was frozen before, and these would "
               "stay this rank's own; freeze it after that pass, or reset its "
               ".grad");
+}
+
+/// Returns the parameters that train and that this rank has not used since the
+/// last reduced pass.
+std::vector<size_t> ReducerImpl::unused_here() const {
+  std::vector<size_t> unused;
+  std::copy_if(missing_.begin(),
+               missing_.end(),
+               std::back_inserter(unused),
+               [this](size_t index) { return !hooks_->has_local(index); });
+  return unused;
 }
 
 std::string ReducerImpl::names_of(const std::vector<size_t>& indices) const {
@@ -555,17 +587,12 @@ std::string ReducerImpl::names_of(const std::vector<size_t>& indices) const {
 /// Rank 0 plans by the order in which its gradients came. All gradients are in
 /// buckets by now and move to the new ones. Parameters that no rank uses in a
 /// static graph leave the plan.
-void ReducerImpl::agree_on_plan(const std::vector<size_t>& missing) {
+void ReducerImpl::agree_on_plan() {
   auto& all = *reduction_;
-  order_.insert(order_.end(), missing.begin(), missing.end());
+  order_.insert(order_.end(), missing_.begin(), missing_.end());
   order_.insert(order_.end(), all.frozen.begin(), all.frozen.end());
   if (all.static_graph) {
-    std::vector<size_t> without;
-    for (const size_t index : missing) {
-      if (!hooks_->has_local(index)) {
-        without.push_back(index);
-      }
-    }
+    auto without = unused_here();
     without.insert(without.end(), all.frozen.begin(), all.frozen.end());
     all.used_map->exchange(*all.group, without);
     all.never = all.used_map->unused();
@@ -614,49 +641,32 @@ void ReducerImpl::start_full_buckets() {
 void ReducerImpl::write_mark() {
   auto& all = *reduction_;
   all.buckets.join_spare();
-  const auto& spare = all.buckets.spare();
-  votes_ = all.vote->says();
-  if (!spare.is_cpu()) {
-    // Moving a new mark to a GPU stalls the host.
-    auto& encoded = all.votes_on_gpu;
-    for (size_t vote = encoded.size(); vote < 2; ++vote) {
-      encoded.push_back(
-          encode_mark({vote == 1}, kVoteNumel).to(spare.device()));
-    }
-    spare.copy_(encoded[votes_ ? 1 : 0]);
-    record_stream(encoded[votes_ ? 1 : 0]);
-    return;
-  }
   PassMark mark;
-  mark.stops = votes_;
-  mark.asks =
-      (!missing_.empty() && !is_shadow_ && options_.find_unused_parameters()) ||
-      (functions_.is_asked && functions_.is_asked());
+  mark.stops = all.vote->says();
+  mark.misses = !missing_.empty() && !is_shadow_;
+  mark.asks = functions_.is_asked && functions_.is_asked();
   mark.knows_hash = !is_shadow_;
   // Twice, because the sum of two numbers may be the same on all ranks.
   mark.hash = mix_hash(mix_hash(0, static_cast<size_t>(all.number)),
                        static_cast<size_t>(all.passes));
+  // Branches let the ranks find them in different orders.
+  std::sort(all.frozen.begin(), all.frozen.end());
   for (const size_t index : all.frozen) {
     mark.hash = mix_hash(mark.hash, index);
   }
-  spare.copy_(encode_mark(mark, kMarkNumel));
+  all.marks->write(mark, all.buckets.spare());
 }
 
-/// On a GPU nobody looks, because that would stall the host, unless this rank
-/// votes to stop: all ranks have to stop after the same pass.
-std::optional<MarkSums> ReducerImpl::read_marks() {
+MarkSums ReducerImpl::read_marks() {
+  constexpr const char* kWhat = "all-reduce of the ranks' marks";
   auto& all = *reduction_;
   const auto& spare = all.buckets.spare();
   if (mark_work_) {
-    const char* what = "all-reduce of the ranks' marks";
-    wait(std::exchange(mark_work_, nullptr), *all.group, what);
+    wait(std::exchange(mark_work_, nullptr), *all.group, kWhat);
     record_stream(spare);
   }
-  if (!spare.is_cpu() && !votes_) {
-    return std::nullopt;
-  }
-  const auto sums = decode_marks(spare);
-  check_not_aborted(*all.group, "all-reduce of the ranks' marks");
+  const auto sums = all.marks->read(spare);
+  check_not_aborted(*all.group, kWhat);
   all.vote->hear(sums.any_stops, sums.all_stop);
   return sums;
 }
@@ -666,33 +676,16 @@ std::optional<MarkSums> ReducerImpl::read_marks() {
 std::vector<size_t> ReducerImpl::agree() {
   auto& all = *reduction_;
   const auto sums = read_marks();
-  const bool is_cpu = all.buckets.spare().is_cpu();
-  if (is_cpu && sums->differs) {
+  if (sums.differs) {
     refuse_difference();
   }
-  const bool is_asked = is_cpu && sums->any_asks;
-  if (!options_.find_unused_parameters()) {
-    if (is_asked) {
-      functions_.compare();
-    }
-    return {};
-  }
-  if (is_cpu && !is_asked) {
-    return {};
-  }
-  std::vector<size_t> without;
-  for (const size_t index : missing_) {
-    if (!hooks_->has_local(index)) {
-      without.push_back(index);
-    }
-  }
-  all.used_map->exchange(
-      *all.group,
-      without,
-      is_cpu && functions_.is_asked && functions_.is_asked());
-  if (is_cpu && all.used_map->has_flag()) {
+  if (sums.any_asks) {
     functions_.compare();
   }
+  if (!options_.find_unused_parameters() || !sums.any_misses) {
+    return {};
+  }
+  all.used_map->exchange(*all.group, unused_here());
   return missing_.empty() ? std::vector<size_t>() : all.used_map->unused();
 }
 

@@ -30,12 +30,11 @@ struct PassFunctions {
   /// returns, on the thread that ends the pass (with GPUs mostly one of
   /// autograd's).
   std::function<void()> at_end;
-  /// Makes a comparison that all ranks make in a pass in which `is_asked`
-  /// returns true on one of them, before `at_end`. `is_asked` is called at
-  /// the end of each pass, once or twice, and must not communicate; `compare`
-  /// may. On CPUs only.
+  /// Called once in each pass, when the rank's last gradient has come. Returns
+  /// whether all ranks shall call `compare`. Must not communicate.
   std::function<bool()> is_asked;
-  /// The comparison; see `is_asked`.
+  /// A comparison of all ranks, before `at_end`, in a pass in which `is_asked`
+  /// has returned true on one of them. It may communicate. On CPUs only.
   std::function<void()> compare;
 };
 
@@ -77,6 +76,10 @@ struct PassFunctions {
 /// the buckets are rebuilt and reduced. So every step sums in the same order,
 /// including the first step of a resumed training.
 ///
+/// A gradient that a function of the graph leaves undefined counts as zeros.
+/// With find_unused_parameters, and in the first pass of a static graph, the
+/// parameter counts as unused instead.
+///
 /// A parameter with requires_grad off needs no gradient, and its `.grad` does
 /// not change. All ranks have to freeze the same parameters.
 ///
@@ -91,7 +94,9 @@ struct PassFunctions {
 /// Errors: a parameter that got no gradient (unless an option allows that), a
 /// second gradient in a pass (without static_graph), a gradient of another
 /// dtype than expected (see `set_grad_dtype`), a sparse gradient although
-/// `NamedParameter::sparse` is false, an exception of the exchange or of a
+/// `NamedParameter::sparse` is false, a post-accumulate-grad hook of the
+/// program that changes its parameter (an optimizer's step), resets `.grad` or
+/// was set between forward and backward, an exception of the exchange or of a
 /// function that was set. `backward()` then throws on this rank. If the group
 /// is one of the job, the rank announces the text, its group is closed, and the
 /// waits of the other ranks end with an error that has the text, on CPUs and

@@ -8,25 +8,27 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
-#include "test/support/local_ranks.h"
+#include "test/support/transports.h"
 
 namespace ddp {
 namespace find_unused_test {
 
+using test::any_transport;
 using test::FakeBackend;
 using test::Group;
-using test::run_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
-const Options kFinds = Options().find_unused_parameters(true);
+Options finds(const Group& group) {
+  return test::default_options(group).find_unused_parameters(true);
+}
 
 /// Leaves of several sizes and a reducer over them.
 struct Side {
-  Side(const Group& group, Options options) {
+  Side(const Group& group, Options options, c10::Device device = c10::kCPU) {
     std::vector<NamedParameter> named;
     for (const int64_t size : {101, 7, 53, 1, 211, 30}) {
-      leaves.push_back(test::leaf({size}));
+      leaves.push_back(test::leaf({size}, device));
       named.push_back({c10::str("p", named.size()), leaves.back()});
     }
     // Caps of 400 bytes make several buckets.
@@ -63,11 +65,13 @@ std::vector<size_t> some(int64_t pass, size_t count, at::Generator generator) {
 }
 
 TEST_CASE("unused gradients count as zeros", "[find_unused]") {
+  const auto& transport = any_transport();
   const int size = GENERATE(1, 2, 3, 4);
   const bool as_view = GENERATE(false, true);
-  run_ranks(size, [&](const Group& group) {
+  transport.run_ranks(size, [&](const Group& group, c10::Device device) {
     const int rank = group->getRank();
-    const Side side(group, Options(kFinds).gradient_as_bucket_view(as_view));
+    const Side side(
+        group, finds(group).gradient_as_bucket_view(as_view), device);
     for (int pass = 0; pass < 12; ++pass) {
       std::vector<std::vector<size_t>> used;
       for (int each = 0; each < size; ++each) {
@@ -77,7 +81,7 @@ TEST_CASE("unused gradients count as zeros", "[find_unused]") {
       }
       std::vector<Tensor> slopes;
       for (const auto& leaf : side.leaves) {
-        slopes.push_back(torch::full(leaf.sizes(), size * (rank + 1.0)));
+        slopes.push_back(torch::full_like(leaf, size * (rank + 1.0)));
       }
       side.pass(slopes, used[static_cast<size_t>(rank)]);
       for (size_t i = 0; i < side.leaves.size(); ++i) {
@@ -103,13 +107,14 @@ TEST_CASE("unused gradients count as zeros", "[find_unused]") {
 
 TEST_CASE("ranks may leave out different parameters in the first pass",
           "[find_unused]") {
+  const auto& transport = any_transport();
   const int size = GENERATE(2, 3);
-  run_ranks(size, [&](const Group& group) {
-    const Side side(group, kFinds);
+  transport.run_ranks(size, [&](const Group& group, c10::Device device) {
+    const Side side(group, finds(group), device);
     const int rank = group->getRank();
     std::vector<Tensor> slopes;
     for (const auto& leaf : side.leaves) {
-      slopes.push_back(torch::full(leaf.sizes(), size * (rank + 1)));
+      slopes.push_back(torch::full_like(leaf, size * (rank + 1)));
     }
     for (int pass = 0; pass < 3; ++pass) {
       // Each rank uses one leaf of its own, and all ranks use the last leaf.
@@ -143,15 +148,17 @@ TEST_CASE("a pass with all gradients makes no further collective",
     }
     return calls;
   };
-  CHECK(calls_of(kFinds) == calls_of(Options()));
+  CHECK(calls_of(Options().find_unused_parameters(true)) ==
+        calls_of(Options()));
 }
 
 TEST_CASE("a rank without inputs uses nothing", "[find_unused]") {
-  run_ranks(3, [](const Group& group) {
-    const Side side(group, kFinds);
+  const auto& transport = any_transport();
+  transport.run_ranks(3, [](const Group& group, c10::Device device) {
+    const Side side(group, finds(group), device);
     std::vector<Tensor> slopes;
     for (const auto& leaf : side.leaves) {
-      slopes.push_back(torch::full(leaf.sizes(), 3));
+      slopes.push_back(torch::full_like(leaf, 3));
     }
     const int rank = group->getRank();
     for (int pass = 0; pass < 3; ++pass) {

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
@@ -863,6 +865,89 @@ TEST_CASE("a local gradient of one wrapper is used in a pass of another",
     half(input(group));
     (0 * net->first->weight.sum()).backward();
     TORCH_CHECK(net->first->bias.grad().allclose(expected->first->bias.grad()));
+  });
+}
+
+/// A hook of the program on a parameter.
+struct OwnHook : torch::autograd::PostAccumulateGradHook {
+  explicit OwnHook(std::function<void(const Tensor&)> run)
+      : run(std::move(run)) {}
+  void operator()(const Tensor& parameter) override { run(parameter); }
+  std::function<void(const Tensor&)> run;
+};
+
+void set_hook(const Tensor& parameter,
+              std::function<void(const Tensor&)> hook) {
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameter, std::make_unique<OwnHook>(std::move(hook)));
+}
+
+void step_alone(const Tensor& parameter) {
+  const torch::NoGradGuard no_grad;
+  Tensor(parameter).sub_(parameter.grad());
+}
+
+// As in PyTorch's recipe "fuse the optimizer step into the backward pass".
+TEST_CASE("a hook of the program that takes a local gradient is an error",
+          "[ddp][lost]") {
+  const int unused = GENERATE(0, 1, 2);
+  const int how = GENERATE(0, 1, 2, 3);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel model(net,
+                                  over(group)
+                                      .find_unused_parameters(unused == 1)
+                                      .static_graph(unused == 2));
+    const auto hook = [how](const Tensor& parameter) {
+      if (how != 1) {
+        step_alone(parameter);
+      }
+      if (how != 2) {
+        parameter.mutable_grad().reset();
+      }
+    };
+    if (how != 3) {
+      set_hook(net->second->bias, hook);
+    }
+    for (int pass = 0; pass < 2; ++pass) {
+      const auto loss = model(input(group)).sum();
+      if (how == 3) {
+        set_hook(net->second->bias, hook);
+      }
+      loss.backward();
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("second.bias") || Contains("another rank has left"));
+  }
+  CHECK_THAT(errors[0] + errors[1],
+             Contains(how == 3 ? "has got one since" : "is averaged after"));
+}
+
+TEST_CASE("a hook of the program may change a gradient in place",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel model(net, over(group));
+    int calls = 0;
+    set_hook(net->second->bias, [&](const Tensor& parameter) {
+      ++calls;
+      parameter.mutable_grad().mul_(group->getRank());
+    });
+    for (int pass = 1; pass <= 3; ++pass) {
+      net->zero_grad();
+      model(input(group)).sum().backward();
+      TORCH_CHECK(net->second->bias.grad().item<float>() == 1);  // (0 + 2) / 2
+      TORCH_CHECK(calls == pass);
+    }
+    // A local pass is the program's own.
+    const NoSyncGuard no_sync(*model);
+    set_hook(net->second->bias, [](const Tensor& parameter) {
+      step_alone(parameter);
+      parameter.mutable_grad().reset();
+    });
+    model(input(group)).sum().backward();
   });
 }
 

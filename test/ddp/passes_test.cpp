@@ -23,7 +23,6 @@ using Catch::Contains;
 using test::FakeBackend;
 using test::Group;
 using test::run_ranks;
-using test::try_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
@@ -227,43 +226,6 @@ TEST_CASE("several passes for each step are no difference", "[passes]") {
     }
     expect(net->a, 1 - (1 + 2 + 3) * 0.5);
   });
-}
-
-TEST_CASE("a parameter that is frozen later misses nothing", "[passes]") {
-  const bool finds_unused = GENERATE(false, true);
-  run_ranks(2, [&](const Group& group) {
-    Line net;
-    DistributedDataParallel model(
-        net, over(group).find_unused_parameters(finds_unused));
-    const double x = group->getRank() + 1;
-    for (int epoch = 0; epoch < 6; ++epoch) {
-      const bool trains = epoch % 3 == 0;
-      net->a.requires_grad_(trains);
-      net->zero_grad();
-      net->a.mutable_grad() = number(7);
-      model(number(x)).backward();
-      expect(net->a.grad(), trains ? 7 + 1.5 : 7);
-      expect(net->b.grad(), 1);
-    }
-  });
-}
-
-TEST_CASE("ranks that freeze different parameters are an error", "[passes]") {
-  const bool finds_unused = GENERATE(false, true);
-  const auto errors = try_ranks(3, [&](const Group& group) {
-    Line net;
-    DistributedDataParallel model(
-        net, over(group).find_unused_parameters(finds_unused));
-    model(number(1)).backward();
-    net->a.requires_grad_(group->getRank() == 1);
-    model(number(1)).backward();
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Contains("on ranks 0, 2: pass 2 of model 0 over the group, with "
-                        "a frozen") &&
-                   Contains("on rank 1: ") && Contains("with nothing frozen"));
-  }
 }
 
 TEST_CASE("a parameter that was frozen when wrapped stays so", "[passes]") {

@@ -28,7 +28,6 @@ using Catch::Contains;
 using test::FakeBackend;
 using test::Group;
 using test::run_ranks;
-using test::try_ranks;
 using torch::Tensor;
 using torch::nn::AnyModule;
 using torch::nn::AnyValue;
@@ -340,43 +339,6 @@ TEST_CASE("a module is wrapped again after all ranks have failed alike",
       model(number(group->getRank() + 1)).backward();
       expect(net->encoder->weight.grad(), mean_input(group));
       expect(net->decoder->weight.grad(), mean_input(group));
-    }
-  });
-}
-
-TEST_CASE("layers are frozen and thawed between epochs", "[ddp][freeze]") {
-  const bool as_view = GENERATE(false, true);
-  const bool finds_unused = GENERATE(false, true);
-  run_ranks(3, [&](const Group& group) {
-    Coder whole;
-    Coder part;
-    DistributedDataParallel model(part,
-                                  over(group)
-                                      .gradient_as_bucket_view(as_view)
-                                      .find_unused_parameters(finds_unused)
-                                      .bucket_cap_mb(1e-6)
-                                      .first_bucket_cap_mb(1e-6));
-    const auto options = torch::optim::SGDOptions(0.01).momentum(0.9);
-    torch::optim::SGD one(whole->parameters(), options);
-    torch::optim::SGD many(model->parameters(), options);
-    for (int epoch = 0; epoch < 6; ++epoch) {
-      for (auto& net : {whole, part}) {
-        net->encoder->weight.requires_grad_(epoch % 3 != 1);
-        net->decoder->weight.requires_grad_(epoch % 3 != 2);
-      }
-      for (int step = 0; step < 2; ++step) {
-        one.zero_grad();
-        many.zero_grad();
-        whole(torch::tensor({{1.0}, {2.0}, {3.0}}, torch::kDouble))
-            .pow(2)
-            .mean()
-            .backward();
-        model(number(group->getRank() + 1)).pow(2).backward();
-        one.step();
-        many.step();
-        expect(part->encoder->weight, whole->encoder->weight.item<double>());
-        expect(part->decoder->weight, whole->decoder->weight.item<double>());
-      }
     }
   });
 }

@@ -13,8 +13,8 @@ inline double gauss(int n) {
 }
 
 inline torch::Tensor leaf(at::IntArrayRef sizes,
-                          torch::Dtype dtype = torch::kFloat) {
-  return torch::ones(sizes, dtype).requires_grad_();
+                          torch::TensorOptions options = torch::kFloat) {
+  return torch::ones(sizes, options).requires_grad_();
 }
 
 /// Runs a backward pass with gradient reduction.
@@ -23,7 +23,7 @@ inline void backward(Reducer& reducer, const torch::Tensor& loss) {
 }
 
 inline bool all_equal(const torch::Tensor& tensor, double value) {
-  return tensor.eq(value).all().item<bool>();
+  return tensor.cpu().eq(value).all().item<bool>();
 }
 
 }  // namespace ddp::test

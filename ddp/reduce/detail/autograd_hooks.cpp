@@ -53,11 +53,16 @@ struct GradHooks::Link {
 
 struct GradHooks::Hook : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& parameter) override {
+    bool is_untouched = true;
     if (next) {
+      const auto version = parameter._version();
+      const bool had_grad = parameter.grad().defined();
       (*next)(parameter);
+      is_untouched = parameter._version() == version &&
+                     (parameter.grad().defined() || !had_grad);
     }
     if (const auto listener = link->owner.lock()) {
-      (*listener)(link->index);
+      (*listener)(link->index, is_untouched);
       return;
     }
     TORCH_CHECK(!link->throws_without_owner,
@@ -94,7 +99,9 @@ void GradHooks::claim() {
   for (size_t index = 0; index < hooked_.size(); ++index) {
     Hooked& hooked = hooked_[index];
     check_unchanged(hooked);
-    install(hooked);
+    if (!is_installed(index)) {
+      install(hooked);
+    }
     if (!hooked.link->is_of(listener_)) {
       hooked.link->owner = listener_;
       hooked.link->index = index;
@@ -102,14 +109,17 @@ void GradHooks::claim() {
   }
 }
 
+bool GradHooks::is_installed(size_t index) const {
+  const auto& place = torch::autograd::impl::post_acc_grad_hooks(
+      hooked_[index].parameter.tensor);
+  return place && place.get() == hooked_[index].hook;
+}
+
 /// Keeps a hook of the program, which LibTorch stores in the same place, and
 /// notices one that has replaced this hook.
 void GradHooks::install(Hooked& hooked) const {
   auto& place =
       torch::autograd::impl::post_acc_grad_hooks(hooked.parameter.tensor);
-  if (place && place.get() == hooked.hook) {
-    return;
-  }
   auto* hook = dynamic_cast<Hook*>(place.get());
   if (hook == nullptr) {
     auto own = std::make_unique<Hook>();

@@ -23,7 +23,9 @@ namespace ddp::detail {
 /// of the parameter's device.
 class GradHooks {
  public:
-  using Listener = std::function<void(size_t index)>;
+  /// @param is_untouched  false if a hook of the program, which runs before,
+  ///   has changed the parameter or reset its `.grad`.
+  using Listener = std::function<void(size_t index, bool is_untouched)>;
 
   /// Claims the parameters, which are leaves that require a gradient.
   GradHooks(std::vector<NamedParameter> parameters, Listener listener);
@@ -36,6 +38,10 @@ class GradHooks {
   ///   dtype or device of a parameter that trains have changed since the
   ///   constructor.
   void claim();
+
+  /// Returns false if the program has replaced the parameter's hook since the
+  /// parameters were claimed.
+  bool is_installed(size_t index) const;
 
   /// Returns the first parameter that trains and that another living object
   /// owns, or null.

@@ -187,9 +187,15 @@ bool GradientBuckets::add(size_t index) {
               "ddp::checkpoint_activations, or static_graph(true) where "
               "backward passes of your own inside the pass share parameters; "
               "else sum the losses and call backward() once");
-  begin_bucket(slot.bucket.value());
+  TORCH_CHECK(slot.bucket,
+              "Expected no gradient for parameter ",
+              slot.parameter.name,
+              ", which no rank used in the first backward pass of a static "
+              "graph, but got one; let every pass use the same parameters in "
+              "the same way, or leave out static_graph");
+  begin_bucket(*slot.bucket);
   slot.state = GradState::arrived;
-  return buckets_[slot.bucket.value()]->add(slot, scaled_);
+  return buckets_[*slot.bucket]->add(slot, scaled_);
 }
 
 std::vector<size_t> GradientBuckets::expected() const {

@@ -63,8 +63,8 @@ class GradientBuckets {
 
   /// Copies the gradient of `index` into its bucket. Returns whether the bucket
   /// is full.
-  /// @throws c10::Error if it has come in this pass before, or if its dtype or
-  ///   layout does not fit.
+  /// @throws c10::Error if it has come in this pass before, if it has no
+  ///   bucket, or if its dtype or layout does not fit.
   bool add(size_t index);
 
   bool expects(size_t index) const {

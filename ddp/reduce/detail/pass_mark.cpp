@@ -1,10 +1,21 @@
 #include "ddp/reduce/detail/pass_mark.h"
 
+#include <utility>
+#include <vector>
+
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
 
-namespace ddp::detail {
+#include "ddp/tensors/streams.h"
 
+namespace ddp::detail {
+namespace {
+
+/// Encodes a mark as floats on the CPU. A bit is a pair of elements: (1, 0)
+/// stands for 0, (0, 1) for 1 and (0, 0) for unknown. In every dtype and for
+/// any number of ranks, a sum of such elements is zero only if each of them is
+/// zero. Two ranks therefore differ in a bit exactly if both sums of its pair
+/// are nonzero.
 at::Tensor encode_mark(const PassMark& mark, int64_t numel) {
   auto elements = at::zeros({numel}, at::kFloat);
   auto* element = elements.mutable_data_ptr<float>();
@@ -13,6 +24,7 @@ at::Tensor encode_mark(const PassMark& mark, int64_t numel) {
     return elements;
   }
   element += kVoteNumel;
+  *element++ = mark.misses ? 1.0f : 0.0f;
   *element++ = mark.asks ? 1.0f : 0.0f;
   for (int bit = 0; bit < kHashBits && mark.knows_hash; ++bit, element += 2) {
     element[(mark.hash >> bit) & 1] = 1;
@@ -30,11 +42,56 @@ MarkSums decode_marks(const at::Tensor& sums) {
     return result;
   }
   element += kVoteNumel;
+  result.any_misses = *element++;
   result.any_asks = *element++;
   for (int bit = 0; bit < kHashBits; ++bit, element += 2) {
     result.differs |= element[0] && element[1];
   }
   return result;
+}
+
+class HostMarks : public PassMarks {
+ public:
+  int64_t numel() const override { return kMarkNumel; }
+  void write(const PassMark& mark, const at::Tensor& elements) override {
+    elements.copy_(encode_mark(mark, kMarkNumel));
+  }
+  MarkSums read(const at::Tensor& sums) override { return decode_marks(sums); }
+};
+
+class DeviceMarks : public PassMarks {
+ public:
+  int64_t numel() const override { return kVoteNumel; }
+
+  void write(const PassMark& mark, const at::Tensor& elements) override {
+    for (size_t vote = encoded_.size(); vote < 2; ++vote) {
+      encoded_.push_back(
+          encode_mark({vote == 1}, kVoteNumel).to(elements.device()));
+    }
+    stops_ = mark.stops;
+    elements.copy_(encoded_[stops_ ? 1 : 0]);
+    record_stream(encoded_[stops_ ? 1 : 0]);
+  }
+
+  MarkSums read(const at::Tensor& sums) override {
+    auto result =
+        std::exchange(stops_, false) ? decode_marks(sums) : MarkSums();
+    result.any_misses = true;
+    return result;
+  }
+
+ private:
+  std::vector<at::Tensor> encoded_;  // continue, stop
+  bool stops_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<PassMarks> make_pass_marks(c10::DeviceType device) {
+  if (device == c10::kCPU) {
+    return std::make_unique<HostMarks>();
+  }
+  return std::make_unique<DeviceMarks>();
 }
 
 size_t mix_hash(size_t hash, size_t number) {

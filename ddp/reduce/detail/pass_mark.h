@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <ATen/core/Tensor.h>
 
@@ -11,8 +12,9 @@ namespace ddp::detail {
 /// elements beside its gradients. The all-reduce of the gradients sums these
 /// elements, too, so the ranks compare themselves without a further collective.
 struct PassMark {
-  bool stops = false;  ///< this rank votes to stop the training
-  bool asks = false;   ///< this rank needs a full comparison of all ranks
+  bool stops = false;   ///< this rank votes to stop the training
+  bool misses = false;  ///< a parameter that trains has no gradient
+  bool asks = false;    ///< this rank asks for `PassFunctions::compare`
   /// Hash of the properties of the pass that must be equal on all ranks. Only
   /// the lowest `kHashBits` bits are sent.
   size_t hash = 0;
@@ -23,6 +25,7 @@ struct PassMark {
 struct MarkSums {
   bool any_stops = false;
   bool all_stop = false;
+  bool any_misses = false;
   bool any_asks = false;
   bool differs = false;  ///< the hashes of two ranks differ
 };
@@ -31,18 +34,27 @@ inline constexpr int kHashBits = 16;
 /// Number of elements of the vote to stop, and of a whole mark, which begins
 /// with the vote.
 inline constexpr int64_t kVoteNumel = 2;
-inline constexpr int64_t kMarkNumel = kVoteNumel + 1 + 2 * kHashBits;
+inline constexpr int64_t kMarkNumel = kVoteNumel + 2 + 2 * kHashBits;
 
-/// Encodes a mark as floats on the CPU. A bit is a pair of elements: (1, 0)
-/// stands for 0, (0, 1) for 1 and (0, 0) for unknown. In every dtype and for
-/// any number of ranks, a sum of such elements is zero only if each of them is
-/// zero. Two ranks therefore differ in a bit exactly if both sums of its pair
-/// are nonzero.
-/// @param numel  kVoteNumel, to encode the vote alone, or kMarkNumel.
-at::Tensor encode_mark(const PassMark& mark, int64_t numel);
+/// Writes this rank's marks and reads the sums of all ranks' marks: the part of
+/// a pass in which CPUs and GPUs differ.
+class PassMarks {
+ public:
+  virtual ~PassMarks() = default;
 
-/// Decodes the sums over ranks of the elements. Waits for a GPU.
-MarkSums decode_marks(const at::Tensor& sums);
+  /// Number of a mark's elements.
+  virtual int64_t numel() const = 0;
+  virtual void write(const PassMark& mark, const at::Tensor& elements) = 0;
+  /// Returns what this rank can know of the marks of one `write`.
+  virtual MarkSums read(const at::Tensor& sums) = 0;
+};
+
+/// Makes the marks for elements on this type of device. Moving a new mark to a
+/// GPU, or reading the sums there, stalls the host. So a mark on a GPU is the
+/// vote alone, and a rank reads the sums only in a pass in which it votes to
+/// stop, because all ranks have to stop after the same pass. `any_misses` is
+/// always true then: nobody knows.
+std::unique_ptr<PassMarks> make_pass_marks(c10::DeviceType device);
 
 /// Combines a hash with a further number. Every bit of the result depends on
 /// both. Pure.

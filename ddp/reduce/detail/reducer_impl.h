@@ -37,6 +37,7 @@ struct GroupReduction {
 
   c10::intrusive_ptr<c10d::Backend> group;
   int number;  ///< of the reducer in its group
+  std::unique_ptr<PassMarks> marks;
   ExchangeClaim exchange;
   GradientBuckets buckets;
   std::shared_ptr<PeerState> peers;
@@ -47,7 +48,6 @@ struct GroupReduction {
   int64_t passes = 0;          ///< reduced passes, the current one included
   std::vector<size_t> frozen;  ///< without a gradient in the current pass
   std::vector<size_t> never;   ///< that no rank uses in a static graph
-  std::vector<at::Tensor> votes_on_gpu;  ///< encoded: continue, stop
 };
 
 /// Implementation of `Reducer`; see there. States and events:
@@ -99,7 +99,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   template <typename Work>
   auto or_fail(const Work& work);
 
-  void on_gradient(size_t index);
+  void on_gradient(size_t index, bool is_untouched);
   void on_lost();
   void open(at::Device device);
   void expect_end();
@@ -112,12 +112,16 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void check_graph();
   void fill_known();
   void fill_expected();
-  void agree_on_plan(const std::vector<size_t>& missing);
+  void agree_on_plan();
   void start_full_buckets();
   void write_mark();
-  std::optional<MarkSums> read_marks();
+  MarkSums read_marks();
   std::vector<size_t> agree();
   [[noreturn]] void refuse_difference();
+  bool has_grad(size_t index) const {
+    return reduction_->buckets.parameter(index).tensor.grad().defined();
+  }
+  std::vector<size_t> unused_here() const;
   std::string names_of(const std::vector<size_t>& indices) const;
 
   DistributedDataParallelOptions options_;  // without the exchange
@@ -136,7 +140,6 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   // The current pass.
   std::shared_ptr<const AveragedPass> averaged_pass_;
   bool is_shadow_ = false;
-  bool votes_ = false;
   std::vector<size_t> missing_;  // parameters that train, without a gradient
   std::vector<size_t> order_;    // of gradients, while recording
   size_t next_ = 0;              // bucket to start next

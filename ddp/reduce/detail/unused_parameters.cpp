@@ -11,27 +11,22 @@
 namespace ddp::detail {
 
 UsedMap::UsedMap(size_t parameters, c10::Device device)
-    : mine_(at::ones({static_cast<int64_t>(parameters) + 1},
+    : mine_(at::ones({static_cast<int64_t>(parameters)},
                      at::TensorOptions(at::kFloat).device(device))),
-      made_on_(current_stream(device)) {
-  mine_[-1].zero_();
-}
+      made_on_(current_stream(device)) {}
 
 void UsedMap::exchange(c10d::Backend& group,
-                       const std::vector<size_t>& without,
-                       bool flag) {
+                       const std::vector<size_t>& without) {
   join_stream(made_on_);
   // On a GPU a new map stalls the host, so it is only made if it changes.
-  if (without != without_ || flag != flag_) {
+  if (without != without_) {
     auto map = at::ones({mine_.numel()}, at::kFloat);
     auto* element = map.mutable_data_ptr<float>();
     for (const size_t index : without) {
       element[index] = 0;
     }
-    element[map.numel() - 1] = flag ? 1.0f : 0.0f;
     mine_.copy_(map);
     without_ = without;
-    flag_ = flag;
   }
   sums_ = mine_.clone();
   record_stream(mine_);
@@ -43,16 +38,12 @@ void UsedMap::exchange(c10d::Backend& group,
 std::vector<size_t> UsedMap::unused() const {
   const auto used = sums_.ne(0).cpu();
   std::vector<size_t> unused;
-  for (int64_t i = 0; i + 1 < used.numel(); ++i) {
+  for (int64_t i = 0; i < used.numel(); ++i) {
     if (!used.const_data_ptr<bool>()[i]) {
       unused.push_back(static_cast<size_t>(i));
     }
   }
   return unused;
-}
-
-bool UsedMap::has_flag() const {
-  return sums_[-1].item<float>() != 0;
 }
 
 StaticGraph::StaticGraph(size_t parameters)
