@@ -97,13 +97,11 @@ std::string with_single_gaps(std::string text) {
 }  // namespace
 
 struct CommandLine::Impl {
-  /// An option, and the setter of its default from an environment variable.
   struct Entry {
     OptionSpelling spelling;
-    std::string variable;
-    CommandLine::Setter set_default;
-    std::function<CLI::Option*(CLI::App&)> add_to;
-    CLI::Option* given = nullptr;  ///< nullptr if not on the command line
+    CommandLine::Setter set;
+    std::function<void(CLI::App&, Entry&)> add_to;
+    std::optional<std::string> given{};  ///< value on the command line
   };
 
   std::vector<OptionSpelling> options{{"help", "h"}, {"version", ""}};
@@ -111,40 +109,28 @@ struct CommandLine::Impl {
   std::string group;  // of the options added next
 
   void add(const OptionSpelling& spelling,
-           const Setter& set_default,
-           std::function<CLI::Option*(CLI::App&)> add_to) {
+           const Setter& set,
+           std::function<void(CLI::App&, Entry&)> add_to) {
     options.push_back(spelling);
-    entries.push_back(
-        {spelling, variable(spelling.name), set_default, std::move(add_to)});
+    entries.push_back({spelling, set, std::move(add_to)});
   }
 
   void add_value(const OptionSpelling& spelling,
                  const std::string& type,
                  const std::string& help,
                  const Setter& set) {
-    const auto checked = [set](const std::string& source) {
-      return [set, source](const std::string& text) {
-        try {
-          set(text);
-        } catch (const std::invalid_argument& error) {
-          throw UsageError(source + ": " + error.what());
-        }
+    add(spelling, set, [=, title = group](CLI::App& app, Entry& entry) {
+      const auto take = [&entry](const std::string& given) {
+        const std::string text = without_mark(given);
+        // Python's argparse accepts -r=3 for -r3.
+        const bool has_equals =
+            !entry.spelling.short_name.empty() && text.rfind('=', 0) == 0;
+        entry.given = has_equals ? text.substr(1) : text;
       };
-    };
-    const bool is_short = !spelling.short_name.empty();
-    const auto take = [set = checked("--" + spelling.name),
-                       is_short](const std::string& given) {
-      const std::string text = without_mark(given);
-      // Python's argparse accepts -r=3 for -r3.
-      set(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
-    };
-    const Setter set_default = checked(variable(spelling.name));
-    add(spelling, set_default, [=, title = group](CLI::App& app) {
-      CLI::Option* option =
-          app.add_option_function<std::string>(spellings(spelling), take, help);
-      option->type_name(type)->group(title)->multi_option_policy(
-          CLI::MultiOptionPolicy::TakeLast);
-      return option;
+      app.add_option_function<std::string>(spellings(spelling), take, help)
+          ->type_name(type)
+          ->group(title)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     });
   }
 
@@ -160,14 +146,16 @@ struct CommandLine::Impl {
                 return argument.size() > 2 &&
                        argument.compare(2, name.size(), name) == 0;
               });
-      entry.given = may_be_given ? entry.add_to(app) : nullptr;
+      if (may_be_given) {
+        entry.add_to(app, entry);
+      }
     }
     add_questions(app);
   }
 
-  void add_all(CLI::App& app) const {
-    for (const Entry& entry : entries) {
-      entry.add_to(app);
+  void add_all(CLI::App& app) {
+    for (Entry& entry : entries) {
+      entry.add_to(app, entry);
     }
     add_questions(app);
   }
@@ -181,7 +169,7 @@ struct CommandLine::Impl {
         ->group(group);
   }
 
-  std::string help() const {
+  std::string help() {
     CLI::App app(kDescription, "ddprun");
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(kFooter);
@@ -190,13 +178,21 @@ struct CommandLine::Impl {
     return with_single_gaps(app.help());
   }
 
-  /// Applies defaults from `environment`, because CLI11 would call getenv().
-  void take_defaults(const Environment& environment) const {
+  /// Calls the setters, in the order of --help. Defaults are from
+  /// `environment`, because CLI11 would call getenv().
+  void set_all(const Environment& environment) const {
     for (const Entry& entry : entries) {
-      const std::string* text = find_variable(environment, entry.variable);
-      const bool is_given = entry.given != nullptr && entry.given->count() > 0;
-      if (text != nullptr && !text->empty() && !is_given) {
-        entry.set_default(*text);
+      const std::string name = variable(entry.spelling.name);
+      const std::string* text = find_variable(environment, name);
+      try {
+        if (entry.given) {
+          entry.set(*entry.given);
+        } else if (text != nullptr && !text->empty()) {
+          entry.set(*text);
+        }
+      } catch (const std::invalid_argument& error) {
+        throw UsageError((entry.given ? "--" + entry.spelling.name : name) +
+                         ": " + error.what());
       }
     }
   }
@@ -223,22 +219,20 @@ void CommandLine::toggle(const std::string& name,
                          const std::function<void()>& set,
                          const std::string& short_name) {
   const OptionSpelling spelling{name, short_name, false};
-  const auto set_if = [set](bool is_on) {
-    if (is_on) {
+  const auto set_if = [set](const std::string& text) {
+    if (parse_switch(text)) {
       set();
     }
   };
-  const auto set_default = [set_if, name](const std::string& text) {
-    try {
-      set_if(parse_switch(text));
-    } catch (const std::invalid_argument& error) {
-      throw UsageError(variable(name) + ": " + error.what());
-    }
-  };
-  impl_->add(spelling, set_default, [=, title = impl_->group](CLI::App& app) {
-    const auto take = [set_if](int64_t count) { set_if(count > 0); };
-    return app.add_flag_function(spellings(spelling), take, help)->group(title);
-  });
+  impl_->add(
+      spelling,
+      set_if,
+      [=, title = impl_->group](CLI::App& app, Impl::Entry& entry) {
+        const auto take = [&entry](int64_t count) {
+          entry.given = count > 0 ? "1" : "0";
+        };
+        app.add_flag_function(spellings(spelling), take, help)->group(title);
+      });
 }
 
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
@@ -253,7 +247,6 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   std::reverse(arguments.begin(), arguments.end());
   try {
     app.parse(arguments);
-    impl_->take_defaults(environment);
   } catch (const CLI::CallForHelp&) {
     return Information{impl_->help()};
   } catch (const CLI::CallForVersion& version) {
@@ -266,6 +259,7 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   } catch (const CLI::ParseError& error) {
     throw UsageError(without_mark(error.what()) + "; see ddprun --help");
   }
+  impl_->set_all(environment);
   std::vector<std::string> rest = app.remaining();
   std::transform(rest.begin(), rest.end(), rest.begin(), without_mark);
   return rest;
@@ -293,7 +287,7 @@ std::vector<std::string> CommandLine::unknown_variables(
   const std::string prefix = "PET_";
   std::vector<std::string> known;
   for (const Impl::Entry& entry : impl_->entries) {
-    known.push_back(entry.variable.substr(prefix.size()));
+    known.push_back(variable(entry.spelling.name).substr(prefix.size()));
   }
   std::vector<std::string> lines;
   for (auto entry = environment.lower_bound(prefix);

@@ -51,7 +51,8 @@ class CommandLine {
               const std::function<void()>& set,
               const std::string& short_name = "");
 
-  /// Parses the arguments and calls the setters. Returns the program and its
+  /// Parses the arguments and calls the setters, in the order of --help.
+  /// Returns the program and its
   /// arguments: all arguments from the first that is not an option of ddprun.
   ///
   /// @param arguments without the program's name

@@ -63,15 +63,15 @@ void HostOptions::bind(CommandLine& line) {
              "PORT",
              "Port of rank 0's store [a free one; 29500 with several "
              "hosts]",
-             into(said_.master_port, integer(0, 65535)));
+             unless_alone(into(said_.master_port, integer(0, 65535))));
   line.value("rdzv-endpoint",
              "HOST[:PORT]",
              "As --master-addr and --master-port; with c10d the place "
              "where several hosts meet [port 29400]",
-             [this](const std::string& text) {
+             unless_alone([this](const std::string& text) {
                endpoint_ = text.empty() ? std::nullopt
                                         : std::optional(parse_endpoint(text));
-             });
+             }));
   line.value("rdzv-backend",
              one_of(backend_names()),
              "static: each host is given its rank; c10d: they agree on "
@@ -93,14 +93,24 @@ void HostOptions::bind_coordinated(CommandLine& line) {
              "With c10d: address of this host for the others [of its "
              "connection to --rdzv-endpoint]",
              into(local_address_, parse_host));
-  line.value(
-      "rdzv-conf",
-      "K=V,...",
-      "With several hosts: join_timeout [600], keep_alive_interval "
-      "[5], keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; "
-      "with c10d last_call_timeout [30] and is_host; else "
-      "meeting_port [100 above --master-port; 0: none]",
-      [this](const std::string& text) { read_settings(parse_settings(text)); });
+  line.value("rdzv-conf",
+             "K=V,...",
+             "With several hosts: join_timeout [600], keep_alive_interval "
+             "[5], keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; "
+             "with c10d last_call_timeout [30] and is_host; else "
+             "meeting_port [100 above --master-port; 0: none]",
+             unless_alone([this](const std::string& text) {
+               read_settings(parse_settings(text));
+             }));
+}
+
+/// --standalone has been read before.
+CommandLine::Setter HostOptions::unless_alone(CommandLine::Setter set) {
+  return [this, set = std::move(set)](const std::string& text) {
+    if (!standalone_) {
+      set(text);
+    }
+  };
 }
 
 void HostOptions::read_settings(

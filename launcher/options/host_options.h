@@ -33,6 +33,8 @@ class HostOptions {
 
  private:
   void bind_coordinated(CommandLine& line);
+  /// Returns a setter that --standalone beats.
+  CommandLine::Setter unless_alone(CommandLine::Setter set);
   void read_settings(const std::map<std::string, std::string>& settings);
   GivenHosts given_hosts() const;
   void check(const HostRange& hosts, const GivenHosts& given) const;

@@ -133,6 +133,19 @@ TEST_CASE("master by address, by endpoint, or on this host") {
                                           "p"}));
   CHECK(standalone.host == "127.0.0.1");
   CHECK(standalone.port == 0);
+  for (const std::string wrong : {"--master-port=x",
+                                  "--master-port=70000",
+                                  "--rdzv-endpoint=h:x",
+                                  "--rdzv-conf=meeting_port=x",
+                                  "--rdzv-backend=etcd"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(parse({wrong, "p"}), UsageError);
+    CHECK(store_of(parse({wrong, "--standalone", "p"})).port == 0);
+    CHECK(store_of(parse({wrong, "p"}, {{"PET_STANDALONE", "1"}})).port == 0);
+  }
+  CHECK(
+      store_of(parse({"--standalone", "p"}, {{"PET_MASTER_PORT", "x"}})).port ==
+      0);
   CHECK(store_of(parse({"--master-port=0", "p"})).port == 0);
 }
 
