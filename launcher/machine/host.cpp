@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ddp/base/gpu_checks.h"
+#include "ddp/base/net/address.h"
 #include "launcher/base/text_file.h"
 #include "launcher/machine/cgroup.h"
 #include "launcher/machine/topology.h"
@@ -20,6 +21,17 @@ bool is_in_background() {
   // Negative if stdin is not this session's terminal.
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
   return foreground >= 0 && foreground != ::getpgrp();
+}
+
+/// Asks no name service, which may not answer.
+bool has_loopback() {
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_port = htons(1);
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto own = ddp::detail::local_end_towards(
+      ddp::detail::as_address(reinterpret_cast<const sockaddr*>(&loopback)));
+  return ddp::detail::numeric_host(own) == "127.0.0.1";
 }
 
 int cpus_of_cgroups(int most) {
@@ -58,6 +70,7 @@ HostInfo probe_host() {
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     host.most_files = files.rlim_max;
   }
+  host.has_loopback = has_loopback();
   host.is_in_background = is_in_background();
   host.gpu_count = ddp::detail::count_gpu_files();
   host.machine_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));

@@ -21,7 +21,8 @@ struct HostInfo {
   /// Whether ddprun runs in the background of its terminal, as after a shell's
   /// `&`.
   bool is_in_background = false;
-  Topology topology{};  ///< for binding of workers; empty without
+  bool has_loopback = true;  ///< 127.0.0.1 can be reached
+  Topology topology{};       ///< for binding of workers; empty without
 };
 
 /// Reads the machine's properties. Only this function and read_topology() read

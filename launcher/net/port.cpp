@@ -20,9 +20,12 @@ namespace {
   if (error == EADDRINUSE) {
     throw LaunchError(
         kExitFailure,
-        "port " + number +
-            " is in use on this host; give another --master-port (with one "
-            "host, leave it out: a free one is taken)");
+        port == 0 ? "no port of net.ipv4.ip_local_port_range is free on this "
+                    "host for rank 0's store; end programs that have many "
+                    "connections, or give a --master-port out of that range"
+                  : "port " + number +
+                        " is in use on this host; give another --master-port "
+                        "(with one host, leave it out: a free one is taken)");
   }
   if (error == EMFILE || error == ENFILE || error == ENOBUFS) {
     throw LaunchError(kExitFailure,
@@ -35,8 +38,8 @@ namespace {
 }
 
 /// Takes the name of a port in this network namespace: a reserved port does not
-/// keep another process from reserving it, too. Returns an empty descriptor if
-/// another ddprun has it.
+/// keep another process from reserving it by its number, too. Returns an empty
+/// descriptor if another ddprun has it.
 Fd take_name_of(int port) {
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -61,22 +64,19 @@ PortReservation::PortReservation(int port)
   if (reserved_.error != 0) {
     refuse(reserved_.error, port);
   }
-  name_ = take_name_of(reserved_.port);
-  if (!name_) {
-    refuse(errno, reserved_.port);
+  if (port != 0 && !(name_ = take_name_of(port))) {
+    refuse(errno, port);
   }
 }
 
 int StorePort::reserve() {
-  if (number_ == 0) {
-    // The new port is reserved before the old one is released, so they differ.
-    PortReservation fresh(0);
-    reservation_.emplace(std::move(fresh));
-  } else {
-    reservation_.reset();
-    reservation_.emplace(number_);
+  // The next free port is reserved before the old one is released, so they
+  // differ.
+  auto old = std::exchange(reservation_, std::nullopt);
+  if (number_ != 0) {
+    old.reset();
   }
-  return reservation_->port();
+  return reservation_.emplace(number_).port();
 }
 
 }  // namespace launcher

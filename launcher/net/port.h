@@ -12,14 +12,15 @@ namespace launcher {
 class PortReservation {
  public:
   /// @param port 0 for any free one
-  /// @throws LaunchError when the port is in use or may not be used
+  /// @throws LaunchError when the port is in use or may not be used, or none is
+  ///   free
   explicit PortReservation(int port);
 
   int port() const { return reserved_.port; }
 
  private:
   ddp::detail::ReservedPort reserved_;
-  Fd name_;  // of the port among all ddpruns
+  Fd name_;  // of a chosen port among all ddpruns
 };
 
 /// Reserves a port of this host for rank 0's store, for one world at a time.

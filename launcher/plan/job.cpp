@@ -119,6 +119,16 @@ void warn_of_few_cpus(Job& job, const HostInfo& host) {
   }
 }
 
+/// Workers would wait for rank 0's store for a minute.
+void warn_of_missing_loopback(Job& job, const HostInfo& host) {
+  if (!host.has_loopback && host_count(job.options.rendezvous) == 1) {
+    job.warnings.emplace_back(
+        "expected to reach 127.0.0.1, where the ranks of this host meet, but "
+        "got no route to it; bring the loopback up with this address (ip link "
+        "set lo up)");
+  }
+}
+
 void warn_of_open_job(Job& job,
                       const CoordinatedConfig& config,
                       const Endpoint& endpoint) {
@@ -215,6 +225,7 @@ Job make_job(LaunchOptions options,
   withhold_variables(job);
   warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
+  warn_of_missing_loopback(job, host);
   warn_of_idle_filters(job);
   if (has_mig_devices && !job.options.virtual_local_rank) {
     job.warnings.emplace_back(

@@ -47,6 +47,17 @@ TEST_CASE("a job in a worker of another job has no files of that") {
                     {"TORCHELASTIC_RUN_ID", "outer"}});
 }
 
+TEST_CASE(
+    "a host whose loopback is down is warned of, if all ranks are there") {
+  LaunchOptions options = shell();
+  const HostInfo without{.has_loopback = false};
+  const auto warnings = make_job(options, without, {}, "unique").warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings.front(), Contains("127.0.0.1") && Contains("ip link"));
+  options.rendezvous = UncoordinatedConfig{.host_count = 2};
+  CHECK(make_job(options, without, {}, "unique").warnings.empty());
+}
+
 TEST_CASE("torchrun's file timer is accepted, with a warning") {
   const auto warnings_of = [](const std::string& value) {
     return make_job(shell(),

@@ -1,4 +1,11 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <optional>
 
@@ -193,4 +200,100 @@ TEST_CASE("a name server that never answers is an error in time") {
         "has not said yet which address host node7 has); start ddprun on that "
         "host, and check the name, the port and the firewall\n");
   CHECK(!result.left_something);
+}
+
+TEST_CASE("a loopback that does not work is said before the workers start") {
+  const std::string command =
+      GENERATE("true",
+               "ip link set lo up && ip address del 127.0.0.1/8 dev lo",
+               "ip link set lo up");
+  const auto enter = enter_network(command);
+  if (!enter) {
+    WARN("skipped: no network namespace can be made: only root may");
+    return;
+  }
+  const Result result = run_ddprun({"echo", "here"}, {}, "", {}, enter);
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] here\n");
+  const bool is_well = command == "ip link set lo up";
+  CHECK(result.err ==
+        (is_well ? ""
+                 : "ddprun: expected to reach 127.0.0.1, where the ranks of "
+                   "this host meet, but got no route to it; bring the "
+                   "loopback up with this address (ip link set lo up)\n"));
+}
+
+namespace {
+
+/// Makes a network with two ports for connections, and sockets of another
+/// program, which the job's ddprun inherits.
+std::function<void()> enter_two_ports(const std::function<void(int)>& take) {
+  return enter_network(
+      "ip link set lo up && "
+      "echo 40000 40001 > /proc/sys/net/ipv4/ip_local_port_range",
+      [take] {
+        take(40000);
+        take(40001);
+      });
+}
+
+void take_port(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const int server = ::socket(AF_INET, SOCK_STREAM, 0);
+  if (::bind(server,
+             reinterpret_cast<const sockaddr*>(&address),
+             sizeof(address)) != 0 ||
+      ::listen(server, 1) != 0) {
+    ::_exit(97);
+  }
+}
+
+/// Takes the abstract name by which two ddpruns with one port know each other.
+void take_name(int port) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "ddprun port " + std::to_string(port);
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const int server = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  if (::bind(server,
+             reinterpret_cast<const sockaddr*>(&address),
+             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                    name.size())) != 0) {
+    ::_exit(97);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("nobody can keep a job from a free port by its name") {
+  const auto enter = enter_two_ports(take_name);
+  if (!enter) {
+    WARN("skipped: no network namespace can be made: only root may");
+    return;
+  }
+  const Result free = run_ddprun({"true"}, {}, "", {}, enter);
+  CHECK(free.code() == 0);
+  CHECK(free.err == "");
+  const Result chosen =
+      run_ddprun({"--master-port=40000", "true"}, {}, "", {}, enter);
+  CHECK(chosen.code() == 1);
+  CHECK_THAT(chosen.err, Contains("port 40000 is in use on this host"));
+}
+
+TEST_CASE("without a free port there is a sentence for it") {
+  const auto enter = enter_two_ports(take_port);
+  if (!enter) {
+    WARN("skipped: no network namespace can be made: only root may");
+    return;
+  }
+  const Result result = run_ddprun({"true"}, {}, "", {}, enter);
+  CHECK(result.code() == 1);
+  CHECK(result.err ==
+        "ddprun: no port of net.ipv4.ip_local_port_range is free on this host "
+        "for rank 0's store; end programs that have many connections, or give "
+        "a --master-port out of that range\n");
+  CHECK(run_ddprun({"--master-port=30000", "true"}, {}, "", {}, enter).code() ==
+        0);
 }

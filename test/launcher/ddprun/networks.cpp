@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -109,6 +110,19 @@ std::function<void()> with_hosts_file(const std::string& file,
   return [file, enter] {
     bind_over(file, "/etc/hosts");
     enter();
+  };
+}
+
+std::function<void()> enter_network(const std::string& command,
+                                    const std::function<void()>& then) {
+  if (!make_network()) {
+    return {};
+  }
+  return [command, then] {
+    if (::unshare(CLONE_NEWNET) != 0 || std::system(command.c_str()) != 0) {
+      ::_exit(97);
+    }
+    then();
   };
 }
 

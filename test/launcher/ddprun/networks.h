@@ -46,6 +46,13 @@ class Networks {
 std::function<void()> with_hosts_file(const std::string& file,
                                       const std::function<void()>& enter);
 
+/// Returns a function with which a child runs a command of the shell in a
+/// network of its own, and then calls `then` there.
+///
+/// @returns an empty function if this is not possible: it needs root
+std::function<void()> enter_network(
+    const std::string& command, const std::function<void()>& then = [] {});
+
 /// Returns a function with which a child gets a name server that never answers,
 /// in a network of its own that has only the loopback.
 ///
