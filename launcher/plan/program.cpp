@@ -1,5 +1,6 @@
 #include "launcher/plan/program.h"
 
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,18 +84,40 @@ bool ends_in_py(const std::string& name) {
   return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
 }
 
+/// Returns the python3 beside ddprun, else its name. In a folder of PATH, of
+/// /usr/local/bin for example, the order of PATH decides, unless the folder is
+/// of a virtual environment.
+std::string own_python(const Environment& environment) {
+  const std::string own = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  const std::string folder = own.substr(0, own.rfind('/') + 1);
+  const std::string* path = find_variable(environment, "PATH");
+  const bool is_in_path =
+      path != nullptr &&
+      (":" + *path + ":")
+              .find(":" + folder.substr(0, folder.size() - 1) + ":") !=
+          std::string::npos;
+  const bool is_environment =
+      look_at(folder + "../pyvenv.cfg") != FileState::missing;
+  const std::string python = folder + "python3";
+  return (is_environment || !is_in_path) &&
+                 look_at(python) == FileState::executable
+             ? python
+             : "python3";
+}
+
 Program python(std::vector<std::string> arguments,
                const Environment& environment) {
   const std::string* chosen = find_variable(environment, "PYTHON_EXEC");
   const bool is_chosen = chosen != nullptr && !chosen->empty();
-  const std::string name = is_chosen ? *chosen : "python3";
+  const std::string name = is_chosen ? *chosen : own_python(environment);
   arguments.insert(arguments.begin(), {name, "-u"});
   try {
     return {find_executable(name, environment), std::move(arguments)};
   } catch (const LaunchError& error) {
     throw LaunchError(
         error.exit_code(),
-        (is_chosen ? "PYTHON_EXEC: " : "") + std::string(error.what()));
+        is_chosen ? "PYTHON_EXEC: " + std::string(error.what())
+                  : error.what() + std::string(" (PYTHON_EXEC names another)"));
   }
 }
 

@@ -15,8 +15,9 @@ struct Program {
 };
 
 /// Finds the program of the command line as execvp() would, in the caller's
-/// PATH. Python is $PYTHON_EXEC, else python3, and gets -u, so that its output
-/// is not buffered. Called before any worker starts.
+/// PATH. Python is $PYTHON_EXEC, else the python3 beside ddprun, as in a
+/// virtual environment, else that of PATH. It gets -u, so that its output is
+/// not buffered. Called before any worker starts.
 ///
 /// @throws LaunchError with kExitNotFound if the file does not exist, with
 ///   kExitNotExecutable if the file may not be executed

@@ -234,6 +234,46 @@ TEST_CASE("with one host the endpoint of c10d is no port of rank 0's store") {
   }
 }
 
+TEST_CASE("the Python beside ddprun comes before that of PATH") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "bin");
+  const std::string own = folder / "bin/ddprun";
+  const bool is_link = GENERATE(true, false);
+  if (is_link) {
+    std::filesystem::create_symlink(ddprun_path(), own);
+  } else {
+    std::filesystem::copy_file(ddprun_path(), own);
+  }
+  const auto write_python = [](const std::string& path, const char* words) {
+    std::ofstream(path) << "#!/bin/sh\necho " << words << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms(0755));
+  };
+  write_python(folder / "bin/python3", "beside");
+  write_python(folder / "python3", "of PATH");
+  std::ofstream(folder / "x.py") << "";
+  const std::string script = folder / "x.py";
+  const auto run = [&](const std::string& path,
+                       std::map<std::string, std::string> variables = {}) {
+    variables["PATH"] = path;
+    return run_ddprun({own, script}, variables).out;
+  };
+  const std::string usual = folder.path() + ":/usr/bin:/bin";
+  CHECK(run(usual) == "[0] [0] beside -u " + script + "\n");
+  CHECK(run(usual, {{"PYTHON_EXEC", "/bin/echo"}}) ==
+        "[0] [0] -u " + script + "\n");
+  // The order of PATH decides, as for a system's folder and an active
+  // environment, but not against the own environment.
+  const std::string both = usual + ":" + folder.path() + "/bin";
+  CHECK(run(both) == "[0] [0] of PATH -u " + script + "\n");
+  std::ofstream(folder / "pyvenv.cfg") << "";
+  CHECK(run(both) == "[0] [0] beside -u " + script + "\n");
+  CHECK(std::filesystem::remove(folder / "bin/python3"));
+  CHECK(run(usual) == "[0] [0] of PATH -u " + script + "\n");
+  const auto none = run_ddprun({script}, {{"PATH", "/nowhere"}});
+  CHECK(none.code() == 127);
+  CHECK_THAT(none.err, Contains("python3") && Contains("PYTHON_EXEC"));
+}
+
 TEST_CASE("programs by name, by path, and as Python") {
   CHECK(run_ddprun({"true"}).code() == 0);
   CHECK(run_ddprun({"/bin/sh", "-c", "exit 4"}).code() == 4);
