@@ -22,14 +22,12 @@ TEST_CASE("help and version are information, not errors") {
   CHECK_THAT(information_of("--version"), Contains("ddprun "));
 }
 
-TEST_CASE("help is at most 120 lines of 80 columns") {
+TEST_CASE("help has at most 80 columns") {
   std::istringstream text(information_of("--help"));
-  int lines = 0;
-  for (std::string line; std::getline(text, line); ++lines) {
+  for (std::string line; std::getline(text, line);) {
     CAPTURE(line);
     CHECK(line.size() <= 80);
   }
-  CHECK(lines <= 120);
 }
 
 TEST_CASE("help shows examples, and each option once, in a group") {
