@@ -113,12 +113,6 @@ bool Process::has_group() const {
                                  WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-void Process::signal(int number) const {
-  if (!is_reaped_) {
-    ::kill(pid_, number);
-  }
-}
-
 void Process::signal_group(int number) const {
   if (has_group() && ::kill(-pid_, number) != 0 && !is_reaped_) {
     ::kill(pid_, number);  // the child has not called setsid() yet

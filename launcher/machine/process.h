@@ -63,9 +63,6 @@ class Process {
   /// Returns whether a process of its group is there, ended or not.
   bool has_group() const;
 
-  /// Signals the process alone, unless it is reaped.
-  void signal(int number) const;
-
   /// Signals the process and its group, or the rest of the group. Never signals
   /// an unrelated process: the group's id cannot be reused while one of our
   /// children is in it.

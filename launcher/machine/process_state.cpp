@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "launcher/base/text_file.h"
@@ -26,20 +27,25 @@ bool is_stopped(pid_t pid) {
          'T';
 }
 
-bool names_signal(const std::string& status,
-                  const std::string& mask,
-                  int number) {
-  const size_t at = status.find("\n" + mask);
+bool catches_signal(pid_t pid, int number) {
+  const std::string mask = "\nSigCgt:";
+  const std::string status =
+      read_text("/proc/" + std::to_string(pid) + "/status");
+  const size_t at = status.find(mask);
   const std::uint64_t signals =
       at == std::string::npos
           ? 0
-          : std::strtoull(status.c_str() + at + 1 + mask.size(), nullptr, 16);
+          : std::strtoull(status.c_str() + at + mask.size(), nullptr, 16);
   return ((signals >> (number - 1)) & 1) != 0;
 }
 
-bool catches_signal(pid_t pid, int number) {
-  return names_signal(
-      read_text("/proc/" + std::to_string(pid) + "/status"), "SigCgt:", number);
+bool runs_commands(pid_t pid) {
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink(
+      "/proc/" + std::to_string(pid) + "/exe", error);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string known = " sh bash dash zsh ksh93 mksh busybox make xargs ";
+  return known.find(" " + name + " ") != std::string::npos;
 }
 
 pid_t reporter_of(pid_t worker, pid_t named) {

@@ -16,16 +16,13 @@ char state_in_stat(std::string_view stat);
 /// show the process.
 bool is_stopped(pid_t pid);
 
-/// Returns whether a signal is in a mask of the text of /proc/PID/status;
-/// "SigCgt:" is the mask of the signals that the process catches. Returns false
-/// if there is no such mask.
-bool names_signal(const std::string& status,
-                  const std::string& mask,
-                  int number);
-
 /// Returns whether the process catches a signal; false if /proc does not show
 /// the process.
 bool catches_signal(pid_t pid, int number);
+
+/// Returns whether the process runs the commands of a script. A signal that it
+/// catches waits for the end of a command, or ends the script.
+bool runs_commands(pid_t pid);
 
 /// Returns the process that reports for a worker: `named` if it is in the
 /// worker's session, otherwise the worker itself.

@@ -17,6 +17,7 @@
 #include "ddp/base/child_process.h"
 #include "launcher/base/fd.h"
 #include "launcher/base/text_file.h"
+#include "launcher/machine/process_state.h"
 
 namespace launcher {
 namespace {
@@ -52,10 +53,7 @@ pid_t parent_of(pid_t pid) {
 
 /// Returns the parent of each descendant.
 std::map<pid_t, pid_t> descendants_of(pid_t ancestor) {
-  std::multimap<pid_t, pid_t> children;
-  for (const pid_t pid : all_processes()) {
-    children.emplace(parent_of(pid), pid);
-  }
+  const Children children = all_children();
   std::map<pid_t, pid_t> parents;
   std::vector<pid_t> found{ancestor};
   for (size_t at = 0; at < found.size(); ++at) {
@@ -147,6 +145,49 @@ void Strays::reap(const std::function<bool(pid_t)>& is_kept) {
     ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     earlier_.erase(info.si_pid);
   }
+}
+
+Children all_children() {
+  Children children;
+  for (const pid_t pid : all_processes()) {
+    const pid_t parent = parent_of(pid);
+    const pid_t above = parent == ::getpid() ? ::getsid(pid) : parent;
+    if (above != pid) {
+      children.emplace(above, pid);
+    }
+  }
+  return children;
+}
+
+std::vector<pid_t> receivers_of(pid_t root,
+                                const Children& children,
+                                const std::function<bool(pid_t)>& handles,
+                                const std::function<bool(pid_t)>& is_shell) {
+  const bool handles_itself = handles(root);
+  std::vector<pid_t> receivers;
+  if (!handles_itself || is_shell(root)) {
+    const auto [begin, end] = children.equal_range(root);
+    for (auto child = begin; child != end; ++child) {
+      const auto below =
+          receivers_of(child->second, children, handles, is_shell);
+      receivers.insert(receivers.end(), below.begin(), below.end());
+    }
+  }
+  if (receivers.empty() && handles_itself) {
+    receivers.push_back(root);
+  }
+  return receivers;
+}
+
+bool signal_receivers(pid_t root, const Children& children, int number) {
+  const auto catches = [number](pid_t pid) {
+    return catches_signal(pid, number);
+  };
+  bool has_any = false;
+  for (const pid_t pid : receivers_of(root, children, catches, runs_commands)) {
+    has_any |= ::kill(pid, number) == 0;
+  }
+  return has_any;
 }
 
 void kill_descendants(pid_t ancestor) {

@@ -3,8 +3,10 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "launcher/base/exit_status.h"
@@ -44,6 +46,26 @@ class Strays {
   std::set<pid_t> earlier_;
   bool has_earlier_;
 };
+
+/// Children of processes. An orphan that has become this process's child counts
+/// as the child of its session's leader.
+using Children = std::multimap<pid_t, pid_t>;
+
+/// Returns the children of all processes; empty if /proc is not mounted.
+Children all_children();
+
+/// Returns the processes of the tree below and with `root` that are to get a
+/// signal: each one that handles it, and none that such a process has started,
+/// as a data loader. A shell would die of the signal or wait for its command,
+/// so it gets the signal only if nothing below it handles it. Pure function.
+std::vector<pid_t> receivers_of(pid_t root,
+                                const Children& children,
+                                const std::function<bool(pid_t)>& handles,
+                                const std::function<bool(pid_t)>& is_shell);
+
+/// Sends a signal to the receivers of a tree, which catch it. Returns whether
+/// there are any.
+bool signal_receivers(pid_t root, const Children& children, int number);
 
 /// Sends SIGKILL to all descendants of a process that SIGKILL does not end:
 /// they do not become children of this process. Does nothing without pidfds,

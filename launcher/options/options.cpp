@@ -66,7 +66,8 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "SIGNAL[:SECONDS]",
              "At SIGNAL workers that ask (ddp::stop_requested() or the "
              "file $DDPRUN_JOB_DIR/stop_$RANK) are told to save and end; "
-             "others get it. After SECONDS [30] SIGTERM. No restart "
+             "others get it, a program instead of its shell. After SECONDS "
+             "[30] SIGTERM. No restart "
              "follows [never]",
              into(options.on_preempt, parse_preemption));
   line.value("preempt-code",

@@ -181,7 +181,10 @@ void ProcessRunner::on_exec_result() {
 void ProcessRunner::end_start() {
   failure_.reset();  // workers that were killed for it just end
   context_.loop.disarm_timer(kFailedStartTimer);
-  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  if (exec_watch_ != 0) {
+    context_.loop.unwatch(std::exchange(exec_watch_, 0));
+    context_.post(WorkersStarted{});
+  }
   exec_errors_.reset();
   for (const WorkerExited& exit : std::exchange(early_exits_, {})) {
     context_.post(exit);
@@ -266,14 +269,14 @@ int ProcessRunner::request_stop(int number, std::chrono::milliseconds time) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time).count();
   const std::string line = "signal=" + signal_name(number) +
                            " seconds=" + std::to_string(seconds) + "\n";
+  const Children children = all_children();
   int told = 0;
   for (Worker& worker : workers_) {
     if (!worker.has_exited && write_stop_file(worker.spec.stop_file, line)) {
       ++told;
-    } else if (catches_signal(worker.process.pid(), number)) {
-      // Its children, such as data loaders, may be needed to save.
-      worker.process.signal(number);
-    } else {
+    } else if (worker.process.has_group() &&
+               !signal_receivers(worker.process.pid(), children, number) &&
+               !worker.has_exited) {
       worker.process.signal_group(number);
     }
   }

@@ -21,6 +21,7 @@ struct FolderMade {  ///< the folder of the job's files is there
   std::string path;  ///< empty: there is none
 };
 
+struct WorkersStarted {};  ///< every worker has executed its program
 struct WorkerExited {
   int local_rank;
   ExitStatus status;
@@ -37,6 +38,7 @@ struct AllAreGone {};      ///< no process of the attempt is left
 
 using WorkersEvent = std::variant<FolderMade,
                                   StartFailed,
+                                  WorkersStarted,
                                   WorkersHang,
                                   WorkerExited,
                                   ChildrenRemain,
@@ -84,10 +86,10 @@ struct WorkersResult {
 /// processes; ProcessRunner is the production implementation, and tests replace
 /// it by one without processes.
 ///
-/// Posts events in the order in which they happened: StartFailed, WorkersHang
-/// and WorkerExited. After the last worker has been released, posts
-/// ChildrenRemain or AllAreGone whenever the set of remaining processes may
-/// have changed.
+/// Posts events in the order in which they happened: StartFailed or
+/// WorkersStarted, WorkersHang and WorkerExited. After the last worker has been
+/// released, posts ChildrenRemain or AllAreGone whenever the set of remaining
+/// processes may have changed.
 class WorkerRunner {
  public:
   virtual ~WorkerRunner() = default;
@@ -98,10 +100,10 @@ class WorkerRunner {
   virtual void start(LaunchPlan plan) = 0;
 
   /// Requests that the workers save their state and exit within `time`. A
-  /// worker with a stop file receives the request in the file; every other
-  /// worker receives the signal, with its process group unless it catches the
-  /// signal. Returns the number of workers with a stop
-  /// file.
+  /// worker with a stop file receives the request in the file. For every other
+  /// worker, the processes that handle the signal receive it, or its process
+  /// group if there are none and it runs; see receivers_of(). Returns the
+  /// number of workers with a stop file.
   virtual int request_stop(int number, std::chrono::milliseconds time) = 0;
 
   enum class Purpose { pass_on, end };

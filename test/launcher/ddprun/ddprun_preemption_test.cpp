@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <csignal>
 
 #include "test/launcher/ddprun/run_ddprun.h"
@@ -5,6 +7,7 @@
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::TemporaryFolder;
 
 TEST_CASE("a shell that reads its file saves and ends, which is a success") {
   Ddprun job({"--nproc-per-node=3",
@@ -83,6 +86,51 @@ TEST_CASE("a worker that catches the signal gets it without its children") {
     CHECK_THAT(result.out, Contains("signal 10\n"));
     CHECK(!result.left_something);
   }
+}
+
+TEST_CASE(
+    "behind a shell the program gets the signal, and the shell its code") {
+  const std::string number = GENERATE("10", "15");
+  const std::string line =
+      GENERATE("sh -c '$PROGRAM; exit $?'",
+               "bash -c '$PROGRAM; exit $?'",
+               "bash -lc '$PROGRAM; exit $?'",
+               "bash -c 'trap \"true\" EXIT; $PROGRAM; exit $?'",
+               "bash -c 'trap \"echo of shell\" USR1 TERM; $PROGRAM; exit $?'",
+               "sh -c 'trap \"echo of shell\" USR1 TERM; $PROGRAM; exit $?'",
+               "sh -c 'trap \"kill -USR1 \\$child\" USR1; "
+               "$PROGRAM & child=$!; wait $child; exit $?'",
+               "bash -c 'sh -c \"\\$PROGRAM; exit \\$?\"; exit $?'",
+               "bash -c 'set -m; $PROGRAM; exit $?'",
+               "bash -c 'set -o pipefail; $PROGRAM | cat; exit $?'",
+               "sh -c 'setsid --wait $PROGRAM; exit $?'",
+               "sh -c 'timeout --foreground 99 $PROGRAM; exit $?'",
+               "sh -c '(sleep 100 & exec $PROGRAM); exit $?'");
+  CAPTURE(number, line);
+  const TemporaryFolder folder;
+  const std::string script = folder / "train.sh";
+  const std::string program = folder / "program";
+  ddp::test::write_file(
+      program,
+      "#!/bin/sh\nexec " + in_shell(resource("on_signal")) + " catch\n");
+  ::chmod(program.c_str(), 0700);
+  ddp::test::write_file(
+      script,
+      "PROGRAM=" + program + "\nexport PROGRAM\n" + line + "\nexit $?\n");
+  const int signal = std::stoi(number);
+  Ddprun job(
+      {signal == SIGTERM ? "--on-preempt=TERM:15" : "--on-preempt=USR1:15",
+       "--grace-period=0.1",
+       "sh",
+       script});
+  job.await_out("ready");
+  job.signal(signal);
+  const auto result = job.finish();
+  CHECK(result.code() == 7);
+  CHECK_THAT(result.out, Contains("signal " + number + "\n"));
+  CHECK(result.out.find("signal ") == result.out.rfind("signal "));
+  CHECK_THAT(result.err, !Contains("is up"));
+  CHECK(!result.left_something);
 }
 
 TEST_CASE("a program that does not ask gets the signal, and time to end") {

@@ -92,6 +92,33 @@ TEST_CASE("--report-json tells what a running job does, and how it ended") {
   CHECK(report["attempts"].size() == 1);
 }
 
+TEST_CASE("--report-json lists the workers while all of them run") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  Ddprun job({"--nproc-per-node=2",
+              "--report-json=" + file,
+              "sh",
+              "-c",
+              "echo ready; exec sleep 600"});
+  job.await_out("ready", 2);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(15);
+  nlohmann::json now = report_in(file)["now"];
+  while (now.is_null() || now["workers"].empty()) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    now = report_in(file)["now"];
+  }
+  REQUIRE(now["workers"].size() == 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(now["workers"][rank]["rank"] == rank);
+    CHECK(now["workers"][rank]["state"] == "running");
+    CHECK(now["workers"][rank]["pid"] > 1);
+  }
+  job.signal(SIGTERM);
+  job.finish();
+}
+
 TEST_CASE("a job whose temporary folder is full goes on") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can mount a small disk");
