@@ -113,6 +113,16 @@ void Supervisor::perform(const KillWorkers& action) {
   }
 }
 
+void Supervisor::perform(const NameLeft& action) {
+  const std::string left = seams_.workers.names_of_left();
+  if (!left.empty()) {
+    seams_.status.warn("the workers have ended and left running: " + left +
+                       "; SIGTERM follows after " +
+                       patience_text(action.grace / 2) + ", SIGKILL after " +
+                       patience_text(action.grace) + " (--grace-period)");
+  }
+}
+
 void Supervisor::perform(const KillAll&) {
   seams_.workers.kill_all();
 }

@@ -84,6 +84,7 @@ class Supervisor {
   void perform(const RequestStop& action);
   void perform(const StopWorkers& action);
   void perform(const KillWorkers& action);
+  void perform(const NameLeft& action);
   void perform(const KillAll& action);
   void perform(const TerminateStrays&);
   void perform(const KillStrays&);

@@ -22,6 +22,11 @@ char state_in_stat(std::string_view stat) {
              : '\0';
 }
 
+std::string name_of(pid_t pid) {
+  const std::string line = read_text("/proc/" + std::to_string(pid) + "/comm");
+  return line.substr(0, line.rfind('\n'));
+}
+
 bool is_stopped(pid_t pid) {
   return state_in_stat(read_text("/proc/" + std::to_string(pid) + "/stat")) ==
          'T';

@@ -12,6 +12,10 @@ namespace launcher {
 /// stopped by a signal; 0 if the text is invalid.
 char state_in_stat(std::string_view stat);
 
+/// Returns the name of the process's program; empty if /proc does not show the
+/// process.
+std::string name_of(pid_t pid);
+
 /// Returns whether the process is stopped by a signal; false if /proc does not
 /// show the process.
 bool is_stopped(pid_t pid);

@@ -12,6 +12,7 @@
 
 #include "ddp/base/job_files/error_file.h"
 #include "launcher/base/exit_status.h"
+#include "launcher/base/text.h"
 #include "launcher/machine/execution.h"
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
@@ -56,6 +57,17 @@ std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
   const ssize_t size = retry_interrupted(
       [&] { return ::read(errors.get(), &failure, sizeof(failure)); });
   return size == sizeof(failure) ? std::optional(failure) : std::nullopt;
+}
+
+/// Returns ", sh (pid 12), sleep (pid 13)".
+std::string names_of_tree(pid_t root, const Children& children) {
+  std::string text =
+      ", " + name_of(root) + " (pid " + std::to_string(root) + ")";
+  const auto [begin, end] = children.equal_range(root);
+  for (auto child = begin; child != end; ++child) {
+    text += names_of_tree(child->second, children);
+  }
+  return text;
 }
 
 }  // namespace
@@ -371,6 +383,19 @@ void ProcessRunner::unwatch_empty_groups() {
       context_.watcher.remove(worker.process.pid());
     }
   }
+}
+
+std::string ProcessRunner::names_of_left() const {
+  constexpr size_t kMostText = 500;
+  const Children children = all_children();
+  std::string text;
+  for (const pid_t child : context_.strays.find()) {
+    if (!has_owner(child)) {
+      text += names_of_tree(child, children);
+    }
+  }
+  return shortened(on_one_line(text.substr(std::min<size_t>(text.size(), 2))),
+                   kMostText);
 }
 
 void ProcessRunner::terminate_strays() {

@@ -46,6 +46,7 @@ class ProcessRunner : public WorkerRunner {
   void kill(int local_rank, int number) override;
   void kill_all() override;
   void release(int local_rank) override;
+  std::string names_of_left() const override;
   void terminate_strays() override;
   void kill_strays() override;
   std::vector<WorkerState> states() const override;

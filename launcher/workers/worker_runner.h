@@ -123,6 +123,9 @@ class WorkerRunner {
   /// handled. The kernel may reuse its process id afterwards.
   virtual void release(int local_rank) = 0;
 
+  /// Returns the names and ids of the processes that ended workers have left:
+  /// "sh (pid 12), sleep (pid 13)".
+  virtual std::string names_of_left() const = 0;
   /// Sends SIGTERM to children that are neither workers nor in a worker's
   /// process group, once to each.
   virtual void terminate_strays() = 0;

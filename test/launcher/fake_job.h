@@ -185,6 +185,9 @@ class FakeJob : public EventSource,
     }
     post_what_is_left();
   }
+  std::string names_of_left() const override {
+    return strays_ > 0 ? "upload (pid 2000)" : "";
+  }
   void terminate_strays() override {
     calls.push_back("ask strays");
     lose_stray(habits.strays_obey);

@@ -126,14 +126,20 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   CHECK(step(policy, WorkerExited{1, kSuccess}) == "-");
   CHECK(step(policy, WorkerExited{0, kSuccess}) == "-");
   CHECK(policy.alive() == 1);
-  CHECK(step(policy, WorkerExited{2, kSuccess}) ==
-        "Stop SIGTERM, Arm grace 7000 -> stopping");
-  CHECK(step(policy, ChildrenRemain{}) == "TerminateStrays");
-  SECTION("which obeys") {
+  CHECK(step(policy, WorkerExited{2, kSuccess}) == "Arm grace 500 -> stopping");
+  CHECK(step(policy, ChildrenRemain{}) == "-");
+  const bool ends_by_itself = GENERATE(true, false);
+  if (!ends_by_itself) {
+    CHECK(step(policy, TimerFired{Timer::grace}) == "NameLeft, Arm grace 3500");
+    CHECK(step(policy, ChildrenRemain{}) == "-");
+    CHECK(step(policy, TimerFired{Timer::grace}) ==
+          "Stop SIGTERM, TerminateStrays, Arm grace 3500");
+    CHECK(step(policy, ChildrenRemain{}) == "TerminateStrays");
+  }
+  if (ends_by_itself || GENERATE(true, false)) {
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Tell success -> waiting");
-  }
-  SECTION("which is killed") {
+  } else {
     CHECK(step(policy, TimerFired{Timer::grace}) ==
           "Kill, Arm kill 7000 -> killing");
     CHECK(step(policy, ChildrenRemain{}) == "KillStrays");
@@ -141,6 +147,20 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   }
   CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");
   CHECK(step(policy, OutputDrained{}) == "-> done");
+}
+
+TEST_CASE("what an attempt left takes no grace period from the next one") {
+  Policy policy = policy_of(1);
+  policy.on(world_of(0, 0));
+  CHECK(step(policy, WorkerExited{0, kSuccess}) == "Arm grace 500 -> stopping");
+  policy.on(kBroken);
+  policy.on(AllAreGone{});
+  REQUIRE(policy.phase() == Phase::joining);
+  policy.on(world_of(1, 0));
+  policy.on(WorkerExited{0, kFailure});
+  policy.on(ChildrenRemain{});
+  CHECK(step(policy, TimerFired{Timer::grace}) ==
+        "Kill, Arm kill 7000 -> killing");
 }
 
 TEST_CASE("stop signals are passed on as they are") {

@@ -55,6 +55,7 @@ inline std::string text_of(const Action& action) {
             }
             return text + " " + signal_name(kill.number);
           },
+          [](const NameLeft&) -> std::string { return "NameLeft"; },
           [](const KillAll&) -> std::string { return "Kill"; },
           [](const TerminateStrays&) -> std::string {
             return "TerminateStrays";

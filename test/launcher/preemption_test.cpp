@@ -44,8 +44,7 @@ constexpr const char* kEndBySignal =
 TEST_CASE("workers that save and end with 0 make a success of the job") {
   Policy policy = preempted();
   CHECK(step(policy, WorkerExited{1, kSuccess}) == "-");
-  CHECK(step(policy, WorkerExited{0, kSuccess}) ==
-        "Stop SIGTERM, Arm grace 7000 -> stopping");
+  CHECK(step(policy, WorkerExited{0, kSuccess}) == "Arm grace 500 -> stopping");
   CHECK(step(policy, TimerFired{Timer::preempt}) == "-");
   CHECK(step(policy, AllAreGone{}) == "Disarm grace, Tell success -> waiting");
   CHECK(step(policy, kPreemption) == "-");
@@ -115,7 +114,7 @@ TEST_CASE("what else can happen to workers that save") {
     CHECK(step(policy, kBroken) == "Leave");
     CHECK(step(policy, WorkerExited{0, kSuccess}) == "-");
     CHECK(step(policy, WorkerExited{1, kSuccess}) ==
-          "Stop SIGTERM, Arm grace 7000 -> stopping");
+          "Arm grace 500 -> stopping");
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Report success, Drain -> draining");
   }
@@ -211,7 +210,7 @@ TEST_CASE(
           "SIGUSR1 came: telling the workers to save and to end; they have 60 "
           "s\n");
     CHECK(job.calls ==
-          Calls{"join", "start", "request 10", "end 15", "succeeded", "drain"});
+          Calls{"join", "start", "request 10", "succeeded", "drain"});
   }
   SECTION("some ask, and do not end") {
     job.habits.who_asks = {1, 2};

@@ -16,7 +16,7 @@ TEST_CASE("success: joined, started, tidied up, reported, written") {
   const int code =
       job.run({[&] { job.exit(1, {}); }, [&] { job.exit(0, {}); }});
   CHECK(code == 0);
-  CHECK(job.calls == Calls{"join", "start", "end 15", "succeeded", "drain"});
+  CHECK(job.calls == Calls{"join", "start", "succeeded", "drain"});
   CHECK(job.text.empty());
   CHECK(job.elapsed == 0s);  // did not wait for a timer
 }
@@ -55,7 +55,6 @@ TEST_CASE("a hang: the worker is killed, the others are stopped, all restart") {
                            "kill rank 1",
                            "join",
                            "start",
-                           "end 15",
                            "succeeded",
                            "drain"});
   CHECK_THAT(job.text,
@@ -148,24 +147,45 @@ TEST_CASE("restarts are used up: the last failure is the exit code") {
              Contains("attempt 1 of 2") && Contains("attempt 2 of 2"));
 }
 
-TEST_CASE("what a worker leaves behind is asked to end: no reason to wait") {
+TEST_CASE("what a worker leaves behind after a failure is asked at once") {
   FakeJob job(1, /*max_restarts=*/1);
   job.habits.strays = 3;
-  SECTION("after a success") {
-    CHECK(job.run({[&] { job.exit(0, {}); }}) == 0);
-  }
-  SECTION("after a failure: restarted all the same") {
-    CHECK(job.run({[&] {
-                     job.habits.strays = 0;
-                     job.exit(0, {.code = 3});
-                   },
-                   [&] { job.exit(0, {}); }}) == 0);
-    CHECK(job.plans.size() == 2);
-  }
+  CHECK(job.run({[&] {
+                   job.habits.strays = 0;
+                   job.exit(0, {.code = 3});
+                 },
+                 [&] { job.exit(0, {}); }}) == 0);
+  CHECK(job.plans.size() == 2);
   CHECK(std::count(job.calls.begin(), job.calls.end(), "ask strays") == 3);
   CHECK(job.elapsed == 0s);
   CHECK(job.strays() == 0);
   CHECK_THAT(job.text, !Contains("SIGKILL"));
+}
+
+TEST_CASE("what workers leave behind after a success is named, and has time") {
+  FakeJob job(1, /*max_restarts=*/0);
+  job.habits.strays = 3;
+  const std::string line =
+      "the workers have ended and left running: upload (pid 2000); SIGTERM "
+      "follows after 3500 ms, SIGKILL after 7 s (--grace-period)\n";
+  SECTION("it ends by itself before a word is said") {
+    CHECK(job.run({[&] { job.exit(0, {}); }, [&] { job.end_strays(); }}) == 0);
+    CHECK(job.text.empty());
+    CHECK(job.calls == Calls{"join", "start", "succeeded", "drain"});
+    CHECK(job.elapsed == 0s);
+  }
+  SECTION("it ends when it is asked") {
+    CHECK(job.run({[&] { job.exit(0, {}); }}) == 0);
+    CHECK(job.text == line);
+    CHECK(std::count(job.calls.begin(), job.calls.end(), "ask strays") == 3);
+    CHECK(job.elapsed == 4s);
+  }
+  SECTION("a stop signal ends it at once") {
+    CHECK(job.run({[&] { job.exit(0, {}); },
+                   [&] { job.post(SignalReceived{SIGTERM}); }}) == 0);
+    CHECK(std::count(job.calls.begin(), job.calls.end(), "ask strays") == 3);
+    CHECK(job.elapsed == 0s);
+  }
 }
 
 TEST_CASE("what does not obey is killed after the grace period") {
@@ -175,7 +195,7 @@ TEST_CASE("what does not obey is killed after the grace period") {
   job.habits.strays_obey = false;
   CHECK(job.run({[&] { job.exit(0, {.code = code}); }}) == code);
   CHECK(std::count(job.calls.begin(), job.calls.end(), "kill strays") == 3);
-  CHECK(job.elapsed == 7s);
+  CHECK(job.elapsed == (code == 0 ? 7500ms : 7000ms));
   CHECK(job.strays() == 0);
   CHECK_THAT(job.text,
              Contains("ending with SIGKILL what the workers left running"));

@@ -16,6 +16,9 @@ constexpr std::chrono::milliseconds kMostTimeToDie{30'000};
 // A slow reader of the output may delay the end, but only briefly after ddprun
 // was asked to end.
 constexpr std::chrono::milliseconds kTimeToDrain{1'000};
+// Processes that notice the end of a worker, as Python's resource tracker, end
+// in this time.
+constexpr std::chrono::milliseconds kTimeToFollow{500};
 
 constexpr auto kIgnore = [](const auto&) { return Actions{}; };
 
@@ -93,6 +96,7 @@ Actions Policy::start_workers(const World& world) {
   alive_ = worker_count_;
   has_failure_ = false;
   starts_again_ = false;
+  left_steps_ = 0;
   first_.reset();
   return std::move(actions) + Actions{StartWorkers{world_}};
 }
@@ -168,8 +172,8 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
            tell_failure(rank, exit) + stop(exit, SIGTERM);
   }
   // Processes left by finished workers may run until the last worker has ended.
-  // Then they get the grace period.
-  return alive_ == 0 ? stop({}, SIGTERM) : Actions{};
+  // Then they get the grace period: a half to end by themselves.
+  return alive_ == 0 ? let_end() : Actions{};
 }
 
 Actions Policy::on_hang(const WorkersHang& hangs) {
@@ -204,32 +208,40 @@ Actions Policy::on_signal_while_running(const SignalReceived& signal) {
 
 Actions Policy::on_stopping(const Event& event) {
   return std::visit(
-      Overloaded{
-          [this](const SignalReceived& signal) {
-            return on_signal_while_stopping(signal);
-          },
-          [this](const TimerFired& fired) {
-            return fired.timer == Timer::grace ? end_grace() : Actions{};
-          },
-          [](const ChildrenRemain&) { return Actions{TerminateStrays{}}; },
-          // The stop signal came just before this news.
-          [this](const StartFailed&) {
-            alive_ = 0;
-            return Actions{KillAll{}};
-          },
-          [this](const AllAreGone&) {
-            return Actions{DisarmTimer{Timer::grace}} + end_attempt();
-          },
-          [&](const auto&) { return on_while_ending(event); }},
+      Overloaded{[this](const SignalReceived& signal) {
+                   return on_signal_while_stopping(signal);
+                 },
+                 [this](const TimerFired& fired) {
+                   return fired.timer == Timer::grace ? end_grace() : Actions{};
+                 },
+                 [this](const ChildrenRemain&) {
+                   return left_steps_ > 0 ? Actions{}
+                                          : Actions{TerminateStrays{}};
+                 },
+                 // The stop signal came just before this news.
+                 [this](const StartFailed&) {
+                   alive_ = 0;
+                   return Actions{KillAll{}};
+                 },
+                 [this](const AllAreGone&) {
+                   return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+                 },
+                 [&](const auto&) { return on_while_ending(event); }},
       event);
 }
 
 Actions Policy::end_grace() {
+  const auto grace = options_.grace_period;
+  if (left_steps_ > 0) {
+    const ArmTimer half{Timer::grace, grace / 2};
+    return --left_steps_ > 0
+               ? Actions{NameLeft{grace}, half}
+               : Actions{StopWorkers{SIGTERM}, TerminateStrays{}, half};
+  }
   return (alive_ == 0
-              ? Actions{Say{
-                    "ending with SIGKILL what the workers left running: " +
-                    patience_text(options_.grace_period) +
-                    " after SIGTERM it is still there"}}
+              ? Actions{Say{"ending with SIGKILL what the workers left "
+                            "running: after " +
+                            patience_text(grace) + " it is still there"}}
               : Actions{}) +
          kill(cause_);
 }
@@ -241,9 +253,15 @@ Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
   if (std::holds_alternative<WorldBroken>(cause_)) {
     cause_ = signal;
   }
-  return leave() + (stop_signals_.allow_no_grace()
-                        ? Actions{DisarmTimer{Timer::grace}} + kill(cause_)
-                        : Actions{StopWorkers{signal.number}});
+  Actions actions = leave();
+  if (stop_signals_.allow_no_grace()) {
+    return actions + Actions{DisarmTimer{Timer::grace}} + kill(cause_);
+  }
+  actions.push_back(StopWorkers{signal.number});
+  return std::exchange(left_steps_, 0) == 0
+             ? actions
+             : actions + Actions{TerminateStrays{},
+                                 ArmTimer{Timer::grace, options_.grace_period}};
 }
 
 Actions Policy::on_killing(const Event& event) {
@@ -380,7 +398,7 @@ Actions Policy::on_exit_while_preempted(const WorkerExited& exit) {
   if (alive_ > 0) {
     return {};
   }
-  return (has_failure_ ? leave() : Actions{}) + stop(cause_, SIGTERM);
+  return has_failure_ ? leave() + stop(cause_, SIGTERM) : let_end();
 }
 
 /// Forbids a restart after an attempt that is ending; a success remains a
@@ -402,6 +420,13 @@ Actions Policy::stop(const Cause& cause, int number) {
   phase_ = Phase::stopping;
   cause_ = cause;
   return {StopWorkers{number}, ArmTimer{Timer::grace, options_.grace_period}};
+}
+
+Actions Policy::let_end() {
+  phase_ = Phase::stopping;
+  left_steps_ = 2;
+  return {ArmTimer{Timer::grace,
+                   std::min(kTimeToFollow, options_.grace_period / 2)}};
 }
 
 Actions Policy::pass_on_while_ending(int number) {

@@ -39,6 +39,9 @@ struct KillWorkers {  ///< signal hung workers and their groups
   std::vector<int> local_ranks;
   int number;
 };
+struct NameLeft {  ///< name the processes that ended workers have left
+  std::chrono::milliseconds grace;  ///< half of it until they get SIGTERM
+};
 struct KillAll {};          ///< SIGKILL to all processes of the job
 struct TerminateStrays {};  ///< SIGTERM to children that are not workers
 struct KillStrays {};       ///< SIGKILL to children that are not workers
@@ -64,6 +67,7 @@ using Action = std::variant<Say,
                             RequestStop,
                             StopWorkers,
                             KillWorkers,
+                            NameLeft,
                             KillAll,
                             TerminateStrays,
                             KillStrays,
@@ -81,24 +85,25 @@ using Actions = std::vector<Action>;
 /// - joining: FolderMade -> Join. WorldFormed -> StartWorkers, running. A stop
 ///   signal, StartFailed, RendezvousLost or JobClosed -> the end.
 ///
-/// - running: the last worker succeeds -> stop the processes it left. A worker
-///   fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
+/// - running: the last worker succeeds -> let the processes end that it left. A
+///   worker fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
 ///   KillWorkers. A stop signal -> Leave, stop with that signal. WorldBroken,
 ///   RendezvousLost or JobClosed -> stop. StartFailed -> TellOutcome, kill.
 ///
 /// - running: the signal of --on-preempt -> RequestStop and the preempt timer,
 ///   preempted.
 ///
-/// - preempted: the last worker succeeds -> stop the processes it left; the
-///   last worker ends after another one has failed -> Leave, stop. The preempt
-///   timer -> Leave, stop. Workers hang -> Leave, stop, KillWorkers.
+/// - preempted: the last worker succeeds -> let the processes end that it left;
+///   the last worker ends after another one has failed -> Leave, stop. The
+///   preempt timer -> Leave, stop. Workers hang -> Leave, stop, KillWorkers.
 ///   AllAreGone (no worker had started) -> the end. WorldBroken -> Leave.
 ///   JobClosed and RendezvousLost take no time from the workers; the
 ///   exit code of JobClosed counts in the end. All other events as in running.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with that signal. The second
 ///   stop signal from the keyboard, or the grace timer -> kill. ChildrenRemain
-///   -> TerminateStrays. AllAreGone -> end of the attempt.
+///   -> TerminateStrays, unless they are let end. AllAreGone -> end of the
+///   attempt.
 ///
 /// - killing: a stop signal -> Leave. ChildrenRemain -> KillStrays. AllAreGone
 ///   -> end of the attempt. The kill timer -> the end.
@@ -115,7 +120,9 @@ using Actions = std::vector<Action>;
 ///   had succeeded. joining: the signal of --on-preempt -> the end.
 ///
 /// Terms: "stop" is StopWorkers (SIGTERM if no signal is named), the grace
-/// timer and phase stopping. "Kill" is KillAll, the kill timer and phase
+/// timer and phase stopping. "Let end" is phase stopping, after a moment
+/// NameLeft, after half of the grace period StopWorkers and TerminateStrays,
+/// and then the grace timer. "Kill" is KillAll, the kill timer and phase
 /// killing. "The end" is Leave, WriteReport, DrainOutput and phase draining. At
 /// the "end of the attempt": a failure with restarts left, or a broken world ->
 /// WriteReport, Join, joining; success of all workers -> TellOutcome,
@@ -179,6 +186,7 @@ class Policy {
   Actions forbid_restart(const SignalReceived& signal);
   Actions end_hung(const WorkersHang& hangs);
   Actions stop(const Cause& cause, int number);
+  Actions let_end();
   Actions kill(const Cause& cause);
   Actions say_signal(const SignalReceived& signal) const;
   std::string stop_text() const;
@@ -201,6 +209,7 @@ class Policy {
   bool has_failure_ = false;  // a worker of this attempt failed
   bool was_preempted_ = false;
   bool starts_again_ = false;  // another attempt follows the failure
+  int left_steps_ = 0;  // steps before the grace timer kills, of let_end()
   StopSignals stop_signals_;
 };
 

@@ -111,6 +111,7 @@ TEST_CASE("helpers from before ddprun's exec live on") {
 TEST_CASE("what a finished worker left runs on, and is asked at the end") {
   const std::string where = GENERATE("group", "session");
   Ddprun job({"--nproc-per-node=2",
+              "--grace-period=2",
               "sh",
               "-c",
               "if [ $RANK = 0 ]; then read line; exit 0; fi; exec " +
@@ -119,8 +120,39 @@ TEST_CASE("what a finished worker left runs on, and is asked at the end") {
   job.close_input();
   const auto result = job.finish();
   CHECK(result.code() == 0);
-  CHECK(result.err.empty());
+  CHECK_THAT(result.err,
+             Contains("ddprun: the workers have ended and left running: "
+                      "leave_saver (pid ") &&
+                 Contains("); SIGTERM follows after 1 s, SIGKILL after 2 s "
+                          "(--grace-period)\n"));
   CHECK(result.lines_of("[1] ") == Lines{"alone", "saved"});
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("an upload that a finished worker left has the grace period") {
+  const bool in_session = GENERATE(false, true);
+  const std::string upload =
+      std::string(in_session ? "setsid " : "") +
+      "sh -c \"trap '' TERM; echo uploading; cat; echo uploaded\" <&3 & "
+      "exit 0";
+  const bool is_in_time = GENERATE(true, false);
+  Ddprun job({is_in_time ? "--grace-period=30" : "--grace-period=0.2",
+              "sh",
+              "-c",
+              "exec 3<&0; " + upload});
+  job.await_err("the workers have ended and left running: sh (pid ");
+  if (is_in_time) {
+    job.close_input();
+  } else {
+    job.await_err(
+        "ending with SIGKILL what the workers left running: after 200 ms it is "
+        "still there");
+  }
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains(", cat (pid "));
+  CHECK(result.lines_of("[0] ") ==
+        (is_in_time ? Lines{"uploading", "uploaded"} : Lines{"uploading"}));
   CHECK(!result.left_something);
 }
 
