@@ -263,7 +263,7 @@ TEST_CASE("random orders of passes end soon, or train right",
         [&](int job, int rank) {
           run(programs[static_cast<size_t>(job)], rank);
         },
-        std::chrono::seconds(30));
+        std::chrono::seconds(60));
     for (size_t job = 0; job < programs.size(); ++job) {
       check_ends(programs[job], ends[job]);
     }
