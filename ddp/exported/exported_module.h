@@ -48,12 +48,13 @@ struct ExportedModuleOptions {
 /// - Export in train(). `eval()` then turns off dropout (also of attention and
 ///   recurrent layers), RReLU, and the batch statistics of norms that have
 ///   running ones, as in Python, and `train()` lets them run as they were
-///   exported: parts of the module that were in eval() stay so. Some of this is
-///   a guess, since a file does not say whether forward asked for the mode:
-///   dropout stays on if the line of Python in the file turns it on by its
-///   default or by True (`F.dropout(x)`), and all other calls follow the mode.
-///   A forward that reads `self.training` keeps the branch of the export. With
-///   an `ExportedModuleOptions::eval_program`, eval() is Python's exactly.
+///   exported: parts of the module that were in eval() stay so. This holds for
+///   layers of torch.nn, and for a function such as F.dropout in a line of
+///   Python that reads `self.training`. For another call that eval() may
+///   change, such as F.dropout(x), `forward` throws in eval(), since the file
+///   does not say whether it does. With an
+///   `ExportedModuleOptions::eval_program`, eval() is Python's exactly; without
+///   it, an `if self.training` keeps the branch of the export.
 /// - Tied parameters are one parameter, under the first of their names. Other
 ///   parameters and buffers that share memory in the file, such as a transposed
 ///   weight, share it here. torch.export.save parts constants and buffers that

@@ -199,6 +199,13 @@ Values ExportedGraph::run(Values given, const RunMode& mode) const {
   store(inputs, given);
   Values stack;
   for (const auto& node : nodes) {
+    TORCH_CHECK(mode.training || !node.unknown_in_eval,
+                "Expected an ExportedModuleOptions::eval_program for forward "
+                "in eval(), because the file does not say whether ",
+                node.target,
+                " follows the mode in \"",
+                *node.unknown_in_eval,
+                "\"; export the module in eval(), too");
     stack.clear();
     for (const auto& argument : node.arguments) {
       stack.push_back(evaluate(argument, values, mode));
@@ -381,7 +388,7 @@ class GraphReader {
     for (const auto& input : json.at("inputs").elements()) {
       given.emplace(input.at("name").text(), input.at("arg"));
     }
-    const bool ignores = ignores_mode(handle->schema(), json);
+    const auto use = mode_use(handle->schema(), json);
     for (const auto& parameter : handle->schema().arguments()) {
       ExportedArgument argument;
       const auto found = given.find(parameter.name());
@@ -395,8 +402,13 @@ class GraphReader {
         json.refuse("a call of " + node.target + " with the argument \"" +
                     parameter.name() + "\"");
       }
-      if (!ignores) {
-        argument.in_eval = value_in_eval(parameter);
+      const auto in_eval = value_in_eval(parameter);
+      if (use == ModeUse::follows) {
+        argument.in_eval = in_eval;
+      } else if (use == ModeUse::unknown && in_eval &&
+                 (argument.kind != Kind::constant ||
+                  argument.value != *in_eval)) {
+        node.unknown_in_eval = line_of(json);
       }
       node.arguments.push_back(std::move(argument));
     }

@@ -53,6 +53,8 @@ struct ExportedNode {
   Operation operation;
   std::vector<ExportedArgument> arguments;
   std::vector<std::optional<size_t>> outputs;  ///< slots
+  /// The line of Python, if the file does not say what eval() changes.
+  std::optional<std::string> unknown_in_eval;
 };
 
 /// A program without its parameters.

@@ -7,6 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 MODES = {}
+# The file does not say whether these follow the mode: they need a program for eval().
+UNKNOWN = {"constant_dropout", "distant_dropout", "doubled_dropout", "constant_norm"}
 
 
 class Subclass(nn.Dropout):
@@ -59,22 +61,44 @@ class constant_dropout(Net):
 
 
 @entry()
-class asked_dropout(Net):
+class distant_dropout(Net):
     def with_dropout(self, x):
         return F.dropout(x, 0.1, self.training)
 
     def forward(self, x):
-        x = self.layer(x)
+        x = self.with_dropout(self.layer(x))
         training = self.training
-        x = F.dropout(x, training=self.training)
         x = F.dropout(x, 0.1, training)
-        x = F.dropout(
+        return F.dropout(
             x, 0.1,
             self.training)
+
+
+@entry()
+class doubled_dropout(Net):
+    def forward(self, x):
+        x = self.layer(x)
+        return F.dropout(F.dropout(x, 0.1), 0.1, self.training)
+
+
+@entry()
+class constant_norm(Net):
+    def forward(self, x):
+        x = self.layer(x)
+        return F.batch_norm(x, torch.zeros(8), torch.ones(8), training=True)
+
+
+@entry()
+class asked_dropout(Net):
+    def forward(self, x):
+        x = self.layer(x)
+        x = F.dropout(x, training=self.training)
         x = F.dropout(x) if self.training else x
         x = F.dropout(x, 0.2 if self.training else 0.0)
-        x = self.with_dropout(x)
-        return F.feature_alpha_dropout(F.alpha_dropout(x, 0.1, training), 0.1, training)
+        x = F.scaled_dot_product_attention(x, x, x, dropout_p=0.1 if self.training else 0)
+        x = F.dropout(x, 0.2, training=False)
+        x = F.alpha_dropout(x, 0.1, self.training)
+        return F.feature_alpha_dropout(x, 0.1, self.training)
 
 
 @entry(first=lambda: nn.Dropout(0.1), sub=lambda: Subclass(0.1),

@@ -29,7 +29,7 @@ import shared_state  # noqa: E402,F401
 from programs import PROGRAMS  # noqa: E402
 from zoo import EVAL_PROGRAMS, ZOO  # noqa: E402
 from zoo_guards import TRAINED  # noqa: E402
-from zoo_modes import MODES  # noqa: E402
+from zoo_modes import MODES, UNKNOWN  # noqa: E402
 from zoo_numbers import NUMBERS  # noqa: E402
 
 STEPS = 20
@@ -110,7 +110,7 @@ def make_files(name, path, seed):
                                       dynamic_shapes=shapes)
         torch.export.save(program, to)
 
-    if name in EVAL_PROGRAMS:
+    if name in EVAL_PROGRAMS or name in UNKNOWN:
         module.eval()
         export(path.replace(".pt2", ".eval.pt2"))
     module.train()
@@ -216,6 +216,20 @@ def check(program, ranks, folder, files):
     return failed
 
 
+def check_unknown(program, folder, names):
+    """Prints a line for each model that runs in eval() without a program for it.
+    Returns their number."""
+    failed = 0
+    for name in names:
+        path = os.path.join(folder, name + ".pt2")
+        os.remove(path.replace(".pt2", ".eval.pt2"))
+        error = train_in_cpp(program, [path])
+        if "Expected an ExportedModuleOptions::eval_program" not in error:
+            print(f"{name}: no refusal in eval(), but: {error}", flush=True)
+            failed += 1
+    return failed
+
+
 def make_program(name, folder, seed):
     """Exports a model of PROGRAMS for each optimizer. Returns the inputs."""
     torch.manual_seed(seed)
@@ -300,6 +314,8 @@ def main():
                            {name: file for name, file in files.items()
                             if ranks == 1 or name in ZOO})
                      for ranks in (arguments.ranks or COUNTS) if files)
+        failed += check_unknown(arguments.program, folder,
+                                [name for name in files if name in UNKNOWN])
         programs = [name for name in names if name in PROGRAMS]
         programs += NUMBERS if arguments.all else []
         if programs:
