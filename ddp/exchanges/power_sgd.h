@@ -147,8 +147,8 @@ class PowerSGD : public Exchange {
   /// of their parameters, and the numbers of random draws and of passes. The
   /// errors belong to this rank, so each rank saves its own state.
   c10::IValue state_dict() const override;
-  /// @throws c10::Error if the number of draws or of passes is missing, or an
-  ///   entry is no tensor under a parameter's name.
+  /// @throws c10::Error if the number of draws is missing, or an entry is no
+  ///   tensor under a parameter's name.
   void check_state_dict(const c10::IValue& state) const override;
   /// Continues from a state that `state_dict` returned. Call it between two
   /// passes, on all ranks. Errors and factors are restored in the next pass,
