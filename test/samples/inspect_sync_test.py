@@ -14,7 +14,7 @@ PARAMETERS = 32 * 10 + 64 * 289 + 128 * 257 + 10 * 129  # of the small CNN
 # Order in which PyTorch's DistributedSampler shuffles 50 images; the ranks take
 # them in turn. test/parity/sampler.py compares with PyTorch itself.
 SHUFFLED = [44, 39, 7, 6, 17, 29, 21, 37, 33, 10, 31, 22]
-FLAGS = 15  # elements that DDP may add for its own use
+FLAGS = 36  # elements that DDP may add for its own use
 NUMBER = r" +(-?\d\.\d{6}e[+-]\d\d)"
 TIME = r" +(\d+\.\d\d)"
 
