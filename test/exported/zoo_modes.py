@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 MODES = {}
 # The file does not say whether these follow the mode: they need a program for eval().
-UNKNOWN = {"constant_dropout", "distant_dropout", "doubled_dropout", "constant_norm"}
+UNKNOWN = {"gpt", "dropped", "constant_dropout", "distant_dropout", "doubled_dropout",
+           "constant_norm"}
 
 
 class Subclass(nn.Dropout):
