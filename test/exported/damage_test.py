@@ -220,7 +220,7 @@ class DamageTest(unittest.TestCase):
             self.assertIn(f"Expected inputs with {guard[:300]}", error)
             self.assertLess(len(error), 800)
         unreadable = ["open('x')", "L['z'].size()[0] > 1", "L['it\\'s \"q\"'] > 1",
-                      "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\x00\né"]
+                      "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\té\n"]
         error = error_with(unreadable)
         for guard in unreadable:
             self.assertIn(guard[:300], error)
