@@ -21,14 +21,15 @@ class SharedWork : public c10d::Work {
   SharedWork(std::shared_ptr<detail::SharedSums> sums,
              int rank,
              std::chrono::milliseconds timeout,
-             const at::Tensor& tensor)
+             const at::Tensor& tensor,
+             uint64_t collective)
       : Work(rank,
              c10d::OpType::ALLREDUCE,
              "ddp:all_reduce",
              std::vector<at::Tensor>{tensor}),
         sums_(std::move(sums)),
         timeout_(timeout),
-        number_(sums_->start(tensor)) {}
+        number_(sums_->start(tensor, collective)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     try {
@@ -106,7 +107,8 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
         sums_,
         group().getRank(),
         job ? job->timeout() : group().getBackendOptions()->timeout,
-        payload);
+        payload,
+        job ? job->started() + 1 : 0);
     if (job != nullptr) {
       job->after_sum(number_, payload, work);
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -72,11 +73,12 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 bool may_be_working(c10d::Backend& backend);
 
 /// Lets the next collective of a Gloo backend meet only collectives with the
-/// same hash; does nothing for other backends. Gloo itself pairs the n-th
-/// collectives of the ranks whatever they are: it adds up what does not belong
-/// together, and a message that is longer than expected ends the process, in a
-/// thread of Gloo's. With other hashes both ranks wait.
-void tag_next_collective(c10d::Backend& backend, size_t hash);
+/// same hash and number; does nothing for other backends. Gloo itself pairs the
+/// n-th collectives of the ranks whatever they are: it adds up what does not
+/// belong together, and a message that is longer than expected ends the
+/// process, in a thread of Gloo's. With other hashes both ranks wait.
+/// @param number  in the group of the job, which has sums beside Gloo's.
+void tag_next_collective(c10d::Backend& backend, size_t hash, uint64_t number);
 
 /// Connects one GPU of this rank with one GPU of each other rank. Collective:
 /// all ranks connect their devices in the same order.

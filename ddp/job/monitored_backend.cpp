@@ -461,7 +461,7 @@ MonitoredBackend::Work MonitoredBackend::start(const Collective& collective,
                                                const Call& call) {
   auto& backend = for_collective(collective.device);
   const Start start(collective);
-  tag_next_collective(backend, start.hash());
+  tag_next_collective(backend, start.hash(), started_ + 1);
   auto work = call(backend);
   has_started(start, work);
   return work;

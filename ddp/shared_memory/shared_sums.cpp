@@ -42,9 +42,9 @@ SharedSums::SharedSums(std::shared_ptr<SharedMemory> memory, int rank)
 
 SharedSums::~SharedSums() {
   SumNumber number = done_;
-  for (auto& tensor : tensors_) {
+  for (auto& sum : sums_) {
     if (memory_->is_mapped() && !protocol_.is_done(++number)) {
-      keep(std::move(tensor));
+      keep(std::move(sum.tensor));
     }
   }
   stop();
@@ -95,11 +95,11 @@ bool SharedSums::has(const at::Tensor& tensor) const {
   return tensor.has_storage() && offset_of(tensor);
 }
 
-SumNumber SharedSums::start(const at::Tensor& tensor) {
+SumNumber SharedSums::start(const at::Tensor& tensor, uint64_t collective) {
   return guarded([&] {
-    tensors_.push_back(tensor);
+    sums_.push_back({tensor, collective});
     advance();
-    return done_ + static_cast<SumNumber>(tensors_.size());
+    return done_ + static_cast<SumNumber>(sums_.size());
   });
 }
 
@@ -131,12 +131,13 @@ std::optional<uint64_t> SharedSums::offset_of(const at::Tensor& tensor) const {
 void SharedSums::advance() {
   do {
     for (SumNumber next = protocol_.started() - done_;
-         next < tensors_.size() && protocol_.has_room();
+         next < sums_.size() && protocol_.has_room();
          ++next) {
-      const auto& tensor = tensors_[next];
+      const auto& [tensor, collective] = sums_[next];
       protocol_.start({offset_of(tensor).value(),
                        tensor.numel(),
-                       static_cast<int64_t>(tensor.scalar_type())});
+                       static_cast<int64_t>(tensor.scalar_type()),
+                       collective});
     }
   } while (protocol_.advance());
 }
@@ -158,7 +159,7 @@ void SharedSums::complete(SumNumber number, std::chrono::milliseconds timeout) {
     }
   }
   while (!has_reached(done_, number)) {
-    tensors_.pop_front();
+    sums_.pop_front();
     ++done_;
   }
 }

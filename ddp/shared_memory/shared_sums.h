@@ -35,9 +35,12 @@ class SharedSums {
 
   /// Begins the sum of a contiguous tensor of `allocate`, without waiting for
   /// other ranks: of many sums in progress the last ones wait for room.
+  /// @param collective  number of the sum in a group of the job; equal on all
+  ///   ranks.
   /// @throws std::runtime_error if the tensors of the ranks differ in size or
-  ///   dtype, or if this rank has stopped. This rank stops then.
-  SumNumber start(const at::Tensor& tensor);
+  ///   dtype, or the numbers differ, or if this rank has stopped. This rank
+  ///   stops then.
+  SumNumber start(const at::Tensor& tensor, uint64_t collective = 0);
 
   /// Completes the sum with the other ranks. Afterwards the tensor holds the
   /// sum, and no rank reads this one's memory.
@@ -64,7 +67,11 @@ class SharedSums {
   std::atomic<bool> has_stopped_{false};
   std::atomic<SumNumber> done_{0};
   SumProtocol protocol_;
-  std::deque<at::Tensor> tensors_;  // of the sums after done_
+  struct Sum {
+    at::Tensor tensor;
+    uint64_t collective;
+  };
+  std::deque<Sum> sums_;  // of the sums after done_
 };
 
 }  // namespace ddp::detail

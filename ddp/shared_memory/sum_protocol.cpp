@@ -152,6 +152,14 @@ void SumProtocol::check_alike(SumNumber number) const {
   const SumPlace& first = board_.place(0, number);
   for (int rank = 0; rank < ranks(); ++rank) {
     const SumPlace& place = board_.place(rank, number);
+    if (place.collective != first.collective) {
+      throw std::runtime_error(
+          "All ranks of a group must make the same calls in the same order, "
+          "but a sum of gradients is collective " +
+          std::to_string(first.collective) + " of rank 0 and " +
+          std::to_string(place.collective) + " of rank " +
+          std::to_string(rank));
+    }
     if (place.numel != first.numel || place.dtype != first.dtype) {
       throw std::runtime_error("Expected the same tensors on all ranks, but " +
                                text_of(0, first) + ", " + text_of(rank, place));

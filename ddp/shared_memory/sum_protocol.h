@@ -46,6 +46,7 @@ struct SumPlace {
   uint64_t offset = 0;  ///< in the rank's arena
   int64_t numel = 0;
   int64_t dtype = 0;  ///< c10::ScalarType; this wide, so that no byte is unset
+  uint64_t collective = 0;  ///< number of the sum in a group of the job
 };
 
 /// How far each rank has come with the sums of a group, in memory that all
@@ -132,7 +133,7 @@ class SumProtocol {
   bool advance() { return take() || sum(); }
   /// Sums this rank's slice of the next sum, if all ranks have started it.
   /// @throws std::runtime_error, on all ranks, if their tensors differ in size
-  ///   or dtype.
+  ///   or dtype, or the sum is not the same collective of the group.
   bool sum();
   /// Copies the other slices of the next sum, if all ranks have summed theirs.
   bool take();

@@ -84,14 +84,13 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   bool is_working() { return !running().empty(); }
 
-  /// The tag of a collective is a counter that Gloo increments for each. The
-  /// lower half of ours counts in the same way; 16 bits of the hash make the
-  /// upper half.
-  void tag_next(size_t hash) {
+  /// The tag of a collective is a counter that Gloo increments, for some more
+  /// than once. 16 bits of the hash make the upper half of ours.
+  void tag_next(size_t hash, uint64_t number) {
     constexpr uint64_t kMix = 0x9E3779B97F4A7C15;
-    count_ += collectiveCounter_ - tag_;
-    tag_ = static_cast<uint32_t>(hash * kMix >> 48) << 16 | (count_ & 0xFFFF);
-    collectiveCounter_ = tag_;
+    constexpr uint64_t kTags = 4;  // of a collective
+    collectiveCounter_ = static_cast<uint32_t>(hash * kMix >> 48) << 16 |
+                         static_cast<uint32_t>(number * kTags & 0xFFFF);
   }
 
  private:
@@ -121,8 +120,6 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   }
 
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
-  uint32_t tag_ = 0;    // that the next collective got
-  uint32_t count_ = 0;  // of tags that were used
 };
 
 }  // namespace
@@ -137,9 +134,9 @@ BatchThreadsGuard::~BatchThreadsGuard() {
   }
 }
 
-void tag_next_collective(c10d::Backend& backend, size_t hash) {
+void tag_next_collective(c10d::Backend& backend, size_t hash, uint64_t number) {
   if (auto* gloo = dynamic_cast<GlooBackend*>(&backend)) {
-    gloo->tag_next(hash);
+    gloo->tag_next(hash, number);
   }
 }
 
