@@ -250,7 +250,8 @@ TEST_CASE("random orders of passes end soon, or train right",
           "[departures][orders]") {
   constexpr int kAtOnce = 6;
   const auto count = static_cast<int>(test::number_from("DDP_PROGRAMS", 12));
-  const auto first = test::number_from("DDP_PROGRAMS_SEED", 1);
+  // Programs 55 to 60 have 3 ranks. In 59 they once waited for each other.
+  const auto first = test::number_from("DDP_PROGRAMS_SEED", 49);
   for (int done = 0, size = 2; done < count; done += kAtOnce, size = 5 - size) {
     std::vector<Program> programs;
     for (int i = done; i < std::min(count, done + kAtOnce); ++i) {

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <functional>
 #include <future>
+#include <string>
 #include <thread>
 
 #include <torch/types.h>
@@ -121,20 +123,36 @@ TEST_CASE("a sum of no elements is a sum") {
   });
 }
 
-TEST_CASE("ranks with different tensors all get an error") {
+/// Expects the sum of two ranks to fail on both.
+void expect_error(const std::string& text,
+                  const std::function<SumNumber(SharedSums&, int)>& start) {
   Job job(2);
   job.run([&](int rank) {
     auto sums = job.sums(rank);
     std::string error;
     try {
-      sums.finish(sums.start(sums.allocate(10 + rank, torch::kFloat)), kLong);
+      sums.finish(start(sums, rank), kLong);
     } catch (const std::runtime_error& thrown) {
       error = thrown.what();
     }
-    TORCH_CHECK(error.find("rank 0 brings 10 elements of Float, rank 1 brings "
-                           "11 elements of Float") != std::string::npos,
-                error);
+    TORCH_CHECK(error.find(text) != std::string::npos, error);
   });
+}
+
+TEST_CASE("ranks with different tensors all get an error") {
+  expect_error(
+      "rank 0 brings 10 elements of Float, rank 1 brings 11 elements of Float",
+      [](SharedSums& sums, int rank) {
+        return sums.start(sums.allocate(10 + rank, torch::kFloat));
+      });
+}
+
+TEST_CASE("ranks with sums of different numbers all get an error") {
+  expect_error("a sum of gradients is collective 7 of rank 0 and 8 of rank 1",
+               [](SharedSums& sums, int rank) {
+                 return sums.start(sums.allocate(10, torch::kFloat),
+                                   static_cast<uint64_t>(7 + rank));
+               });
 }
 
 // --- waits end ---
