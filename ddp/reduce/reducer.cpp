@@ -595,7 +595,7 @@ void ReducerImpl::agree_on_plan() {
     auto without = unused_here();
     without.insert(without.end(), all.frozen.begin(), all.frozen.end());
     all.used_map->exchange(*all.group, without);
-    all.never = all.used_map->unused();
+    all.never = all.used_map->unused(*all.group);
   }
   auto numbers = at::zeros(
       {static_cast<int64_t>(all.buckets.size() - all.never.size())}, at::kLong);
@@ -686,7 +686,8 @@ std::vector<size_t> ReducerImpl::agree() {
     return {};
   }
   all.used_map->exchange(*all.group, unused_here());
-  return missing_.empty() ? std::vector<size_t>() : all.used_map->unused();
+  return missing_.empty() ? std::vector<size_t>()
+                          : all.used_map->unused(*all.group);
 }
 
 /// All ranks whose sums differ come here.

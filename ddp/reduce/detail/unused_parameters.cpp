@@ -9,6 +9,11 @@
 #include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
+namespace {
+
+constexpr const char* kWhat = "all-reduce of the used map";
+
+}  // namespace
 
 UsedMap::UsedMap(size_t parameters, c10::Device device)
     : mine_(at::ones({static_cast<int64_t>(parameters)},
@@ -31,12 +36,12 @@ void UsedMap::exchange(c10d::Backend& group,
   sums_ = mine_.clone();
   record_stream(mine_);
   std::vector<at::Tensor> tensors{sums_};
-  wait(group.allreduce(tensors), group, "all-reduce of the used map");
+  wait(group.allreduce(tensors), group, kWhat);
   record_stream(sums_);
 }
 
-std::vector<size_t> UsedMap::unused() const {
-  const auto used = sums_.ne(0).cpu();
+std::vector<size_t> UsedMap::unused(const c10d::Backend& group) const {
+  const auto used = copy_result(sums_.ne(0), c10::kCPU, group, kWhat);
   std::vector<size_t> unused;
   for (int64_t i = 0; i < used.numel(); ++i) {
     if (!used.const_data_ptr<bool>()[i]) {

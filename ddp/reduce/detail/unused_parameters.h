@@ -22,8 +22,8 @@ class UsedMap {
   void exchange(c10d::Backend& group, const std::vector<size_t>& without);
 
   /// Returns the parameters that no rank has used, in ascending order. Waits
-  /// for a GPU.
-  std::vector<size_t> unused() const;
+  /// for a GPU, and so for the ranks of the group.
+  std::vector<size_t> unused(const c10d::Backend& group) const;
 
  private:
   at::Tensor mine_;      // this rank's
