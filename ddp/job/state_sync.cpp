@@ -24,6 +24,22 @@ std::string dtypes_of(const at::Tensor& tensor) {
                      : dtype + " with any gradients";
 }
 
+std::string describe(const std::string& kind,
+                     const std::string& name,
+                     const at::Tensor& tensor) {
+  return c10::str(kind,
+                  " ",
+                  name,
+                  " of ",
+                  dtypes_of(tensor),
+                  " ",
+                  tensor.sizes(),
+                  ", strides ",
+                  tensor.strides(),
+                  ", requires_grad ",
+                  tensor.requires_grad() ? "true" : "false");
+}
+
 }  // namespace
 
 std::vector<NamedParameter> distinct_tensors(
@@ -47,22 +63,6 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named) {
     result.push_back(item.tensor);
   }
   return result;
-}
-
-std::string describe(const std::string& kind,
-                     const std::string& name,
-                     const at::Tensor& tensor) {
-  return c10::str(kind,
-                  " ",
-                  name,
-                  " of ",
-                  dtypes_of(tensor),
-                  " ",
-                  tensor.sizes(),
-                  ", strides ",
-                  tensor.strides(),
-                  ", requires_grad ",
-                  tensor.requires_grad() ? "true" : "false");
 }
 
 std::vector<std::string> describe_all(

@@ -25,13 +25,9 @@ std::vector<NamedParameter> distinct_tensors(
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named);
 
-/// Returns a line with all properties of a tensor in which ranks must agree:
-/// "parameter fc.weight of Float [4, 3], strides [3, 1], requires_grad true".
-std::string describe(const std::string& kind,
-                     const std::string& name,
-                     const at::Tensor& tensor);
-
-/// Returns one line for each parameter, then one for each buffer.
+/// Returns a line for each parameter, then one for each buffer, with all
+/// properties in which ranks must agree: "parameter fc.weight of Float [4, 3],
+/// strides [3, 1], requires_grad true".
 std::vector<std::string> describe_all(
     const std::vector<NamedParameter>& parameters,
     const std::vector<NamedParameter>& buffers);

@@ -88,8 +88,7 @@ struct PassFunctions {
 /// compare a few bits in each pass: passes of different models, of different
 /// numbers or with different frozen parameters that meet are an error on all
 /// ranks in most cases in that pass, and within a few passes for certain. On
-/// GPUs nobody compares, because reading would stall the host, as in PyTorch; a
-/// `DesyncGuard` does.
+/// GPUs nobody compares, because reading would stall the host, as in PyTorch.
 ///
 /// Errors: a parameter that got no gradient (unless an option allows that), a
 /// second gradient in a pass (without static_graph), a gradient of another

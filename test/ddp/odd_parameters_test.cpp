@@ -7,7 +7,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/optim/fused.h"
@@ -71,10 +70,6 @@ TEST_CASE("exchanges of parameters without elements", "[exchange][odd]") {
       },
       [](const Group& group) -> std::shared_ptr<Exchange> {
         return std::make_shared<CheckFinite>(group);
-      },
-      [](const Group& group) -> std::shared_ptr<Exchange> {
-        return std::make_shared<DesyncGuard>(group,
-                                             DesyncGuardOptions().every(1));
       },
   }));
   run_ranks(3, [&](const Group& group) {

@@ -4,7 +4,6 @@
 
 #include <torch/autograd.h>
 #include <torch/cuda.h>
-#include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include <c10/core/Event.h>
@@ -12,7 +11,6 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/reducer.h"
 #include "test/fake_gpu/control.h"
@@ -90,7 +88,6 @@ class Streams {
     }
   }
 
-  const std::vector<Tensor>& parameters() const { return parameters_; }
   CUDAStream caller() const { return caller_; }
 
   /// Runs a pass in which the gradient of parameter i is factors[i].
@@ -327,42 +324,6 @@ TEST_CASE("CheckFinite finds on a GPU what one rank has got", "[gpu]") {
     CHECK_THAT(
         error,
         Catch::Contains("on rank 1: w" + std::to_string(bad) + " (inf)"));
-  }
-}
-
-TEST_CASE("DesyncGuard finds on a GPU what a rank alone has changed", "[gpu]") {
-  if (!has_gpus(2)) {
-    return;
-  }
-  const int64_t bad = GENERATE(as<int64_t>(), 0, 3);
-  INFO(any_schedule());
-  std::vector<std::string> errors(2);
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank,
-                    std::make_shared<DesyncGuard>(
-                        rank.group, DesyncGuardOptions().every(1)));
-    torch::optim::SGD optimizer(streams.parameters(), 0.25);
-    for (int step = 1; step <= 3; ++step) {
-      const c10::StreamGuard guard(streams.caller().unwrap());
-      try {
-        streams.pass(patterns_times(step * (rank.rank + 1.0)));
-        rank.expect(step < 3, "the parameter was not found");
-      } catch (const c10::Error& error) {
-        rank.expect(step == 3, error.what_without_backtrace());
-        errors[rank.rank] = error.what_without_backtrace();
-        break;
-      }
-      optimizer.step();
-      if (step == 2 && rank.rank == 1) {
-        const torch::NoGradGuard no_grad;
-        streams.parameters()[bad].add_(1.0 / 1024);
-      }
-    }
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Catch::Contains("the same parameters and buckets") &&
-                   Catch::Contains("w" + std::to_string(bad)));
   }
 }
 

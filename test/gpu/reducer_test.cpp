@@ -9,7 +9,6 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/job/state_sync.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
@@ -38,11 +37,6 @@ struct TwoImpl : torch::nn::Module {
   Tensor a, b;
 };
 TORCH_MODULE(Two);
-
-std::shared_ptr<Exchange> guard_of(const NcclRank& rank) {
-  return std::make_shared<DesyncGuard>(rank.group,
-                                       DesyncGuardOptions().every(1));
-}
 
 // Rank 0 would wait for the group's time-out, so it makes the first two passes
 // only.
@@ -78,78 +72,6 @@ TEST_CASE("after a missing gradient its rank makes no other pass",
   for (int pass = 3; pass < 6; ++pass) {
     CHECK_THAT(errors[pass], Catch::Contains("got none on rank 1: b;"));
   }
-}
-
-// On a GPU only a DesyncGuard detects this.
-TEST_CASE("ranks that do not step alike are noticed on a GPU",
-          "[gpu][stand-in]") {
-  REQUIRE(has_gpus(2));
-  INFO(any_schedule());
-  const bool finds_unused = GENERATE(false, true);
-  // An additional pass, or an omitted step.
-  const bool extra = GENERATE(false, true);
-  std::vector<int> passes(2);
-  std::vector<std::string> errors(2);
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Two net;
-    net->to(rank.device);
-    DistributedDataParallel model(net,
-                                  Options()
-                                      .process_group(rank.group)
-                                      .exchange(guard_of(rank))
-                                      .find_unused_parameters(finds_unused));
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    const auto pass = [&] {
-      net->zero_grad();
-      model->forward(1, true).backward();
-      torch::cuda::synchronize(rank.device.index());
-      ++passes[rank.rank];
-    };
-    try {
-      while (passes[rank.rank] < 20) {
-        pass();
-        const bool is_odd = passes[rank.rank] == 6 && rank.rank == 1;
-        if (is_odd && extra) {
-          pass();
-        }
-        if (!is_odd || extra) {
-          optimizer.step();
-        }
-      }
-    } catch (const c10::Error& error) {
-      errors[rank.rank] = error.what_without_backtrace();
-    }
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Catch::Contains("values with the digest") &&
-                   Catch::Contains("the ranks have parted"));
-  }
-  CHECK(passes == std::vector<int>{6, 6});
-}
-
-TEST_CASE("ranks that step alike are left alone on a GPU", "[gpu][stand-in]") {
-  REQUIRE(has_gpus(2));
-  INFO(any_schedule());
-  const int passes_a_step = GENERATE(1, 2, 3);
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Two net;
-    net->to(rank.device);
-    DistributedDataParallel model(
-        net, Options().process_group(rank.group).exchange(guard_of(rank)));
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    for (int pass = 1; pass <= 20; ++pass) {
-      model->forward(1, true).backward();
-      if (pass % passes_a_step == 0) {
-        optimizer.step();
-        net->zero_grad();
-      }
-      // Ranks read the outcomes at different times.
-      if ((pass + rank.rank) % 3 == 0) {
-        torch::cuda::synchronize(rank.device.index());
-      }
-    }
-  });
 }
 
 // One rank's parameters are moved to other memory; all ranks then use its

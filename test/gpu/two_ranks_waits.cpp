@@ -15,7 +15,6 @@
 
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
@@ -83,8 +82,6 @@ const std::vector<Way>& ways() {
          return with(std::make_shared<QuantizedExchange>(process_group(), 64));
        },
        kCompressed},
-      {"DesyncGuard",
-       [] { return with(std::make_shared<DesyncGuard>(process_group())); }},
       {"PowerSGD, before its start",
        [] { return with(std::make_shared<PowerSGD>(process_group())); }},
       {"PowerSGD",

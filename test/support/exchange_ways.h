@@ -10,7 +10,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
@@ -94,13 +93,6 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .takes_sparse = false,
        .coding_error = 2.0 / 254,
        .roundings = 1},
-      {.name = "DesyncGuard",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<DesyncGuard>(
-                 group, DesyncGuardOptions().every(1));
-           },
-       .in_programs = false},  // a program changes parameters on one rank
       {.name = "HookExchange",
        .make =
            [](const Group& group) {

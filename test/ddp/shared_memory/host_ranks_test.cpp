@@ -31,7 +31,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/process_group.h"
@@ -198,9 +197,6 @@ TEST_CASE("two ranks train as over Gloo, bit for bit") {
       GENERATE(Around([](const auto&, const Group&) { return nullptr; }),
                Around([](const auto& sum, const Group& group) {
                  return std::make_shared<CheckFinite>(sum, group);
-               }),
-               Around([](const auto& sum, const Group& group) {
-                 return std::make_shared<DesyncGuard>(sum, group);
                }),
                Around([](const auto& sum, const Group& group) {
                  return std::make_shared<WeightedMean>(sum, group);
