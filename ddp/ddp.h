@@ -12,7 +12,6 @@
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/exchange.h"
 #include "ddp/exchanges/forwarding_exchange.h"
 #include "ddp/exchanges/hook_exchange.h"

@@ -6,7 +6,6 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/optim/fused.h"
@@ -67,9 +66,6 @@ TEST_CASE("exchanges of parameters without elements", "[exchange][odd]") {
       [](const Group& group) -> std::shared_ptr<Exchange> {
         return std::make_shared<PowerSGD>(
             group, PowerSGDOptions().min_compression_rate(0.1).start_after(0));
-      },
-      [](const Group& group) -> std::shared_ptr<Exchange> {
-        return std::make_shared<CheckFinite>(group);
       },
   }));
   run_ranks(3, [&](const Group& group) {

@@ -9,7 +9,6 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "test/support/catch.h"
@@ -182,26 +181,21 @@ TEST_CASE("a gradient penalty", "[passes]") {
   });
 }
 
-std::shared_ptr<Exchange> local_exchange(int kind, const Group& group) {
-  const auto none = std::make_shared<NoExchange>();
-  switch (kind) {
-    case 0:
-      return none;
-    case 1:
-      return std::make_shared<CheckFinite>(none, group);
-    default:
-      return std::make_shared<HookExchange>(
-          [](const auto& bucket) { return bucket.payload; });
+std::shared_ptr<Exchange> local_exchange(bool is_hook) {
+  if (is_hook) {
+    return std::make_shared<HookExchange>(
+        [](const auto& bucket) { return bucket.payload; });
   }
+  return std::make_shared<NoExchange>();
 }
 
 TEST_CASE("ranks with gradients of their own may differ in their steps",
           "[passes]") {
-  const auto kind = GENERATE(range(0, 3));
-  run_ranks(3, [kind](const Group& group) {
+  const bool is_hook = GENERATE(false, true);
+  run_ranks(3, [is_hook](const Group& group) {
     Line net;
     DistributedDataParallel model(
-        net, over(group).exchange(local_exchange(kind, group)));
+        net, over(group).exchange(local_exchange(is_hook)));
     torch::optim::SGD optimizer(model->parameters(), 1);
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();

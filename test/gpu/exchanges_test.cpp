@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <torch/autograd.h>
 #include <torch/cuda.h>
@@ -10,7 +9,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/reducer.h"
 #include "test/fake_gpu/control.h"
@@ -33,8 +31,6 @@ using test::NcclRank;
 using test::run_nccl_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// Returns small integers, which narrow dtypes represent exactly. Each value
 /// occurs four times in a row, and the matrix has rank one.
@@ -295,36 +291,6 @@ TEST_CASE("later steps on a GPU make up for PowerSGD's error", "[gpu]") {
                        c10::str("step ", step, ", what came and is left"));
     }
   });
-}
-
-TEST_CASE("CheckFinite finds on a GPU what one rank has got", "[gpu]") {
-  if (!has_gpus(2)) {
-    return;
-  }
-  const int64_t bad = GENERATE(as<int64_t>(), 0, 3);
-  INFO(any_schedule());
-  std::vector<std::string> errors(2);
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, std::make_shared<CheckFinite>(rank.group));
-    for (int step = 1; step <= 3; ++step) {
-      auto factors = patterns_times(step);
-      if (step == 3 && rank.rank == 1) {
-        factors[bad][2][3] = kInf;
-      }
-      try {
-        streams.pass(factors);
-        rank.expect(step < 3, "inf was not found");
-      } catch (const c10::Error& error) {
-        rank.expect(step == 3, error.what_without_backtrace());
-        errors[rank.rank] = error.what_without_backtrace();
-      }
-    }
-  });
-  for (const auto& error : errors) {
-    CHECK_THAT(
-        error,
-        Catch::Contains("on rank 1: w" + std::to_string(bad) + " (inf)"));
-  }
 }
 
 }  // namespace exchanges_test

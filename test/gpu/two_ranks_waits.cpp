@@ -61,8 +61,7 @@ Options with(std::shared_ptr<Exchange> exchange) {
   return Options().exchange(std::move(exchange));
 }
 
-/// Returns the options to try. CheckFinite is none of them, because its host
-/// has to wait.
+/// Returns the options to try.
 const std::vector<Way>& ways() {
   static const std::vector<Way> all{
       {"no option", [] { return Options(); }},

@@ -9,7 +9,6 @@
 
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
@@ -32,14 +31,12 @@ struct ExchangeWay {
     weighted,  ///< the weighted mean of a `WeightedMean`
     own        ///< the rank's own gradient
   };
-  /// The fate of inf in a gradient. `spread`: other elements become NaN, too.
-  enum class Infinity { kept, spread, an_error };
 
   const char* name;
   std::function<std::shared_ptr<Exchange>(const Group&)> make;
   Result result = Result::mean;
-  Infinity infinity = Infinity::kept;
   bool is_narrow = false;      ///< sends bfloat16, which has 8 bits
+  bool spreads_infinity = false;  ///< other elements become NaN, too
   bool takes_sparse = true;    ///< embeddings may have sparse gradients
   bool only_matrices = false;  ///< changes the gradients of matrices alone
   /// Bound of an element's error in a pass: the sum over ranks of the largest
@@ -69,7 +66,6 @@ inline std::shared_ptr<AllReduce> sum_over(const ExchangeWay::Group& group) {
 inline const std::vector<ExchangeWay>& exchange_ways() {
   using Group = ExchangeWay::Group;
   using Result = ExchangeWay::Result;
-  using Infinity = ExchangeWay::Infinity;
   static const std::vector<ExchangeWay> all{
       {.name = "AllReduce", .make = over<AllReduce>},
       {.name = "AllReduce, sum", .make = sum_over, .result = Result::sum},
@@ -79,9 +75,6 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
              return std::make_shared<CastExchange>(group, torch::kBFloat16);
            },
        .is_narrow = true},
-      {.name = "CheckFinite",
-       .make = over<CheckFinite>,
-       .infinity = Infinity::an_error},
       // Rounds each rank's share and the mean to 1/127 of the largest element
       // of a block.
       {.name = "QuantizedExchange",
@@ -89,7 +82,7 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
            [](const Group& group) {
              return std::make_shared<QuantizedExchange>(group, 4);
            },
-       .infinity = Infinity::spread,
+       .spreads_infinity = true,
        .takes_sparse = false,
        .coding_error = 2.0 / 254,
        .roundings = 1},

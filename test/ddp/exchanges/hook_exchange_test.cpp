@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/cast_exchange.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/gradients.h"
@@ -240,8 +240,8 @@ TEST_CASE("an exchange serves one other exchange at a time",
   const auto inner = std::make_shared<AllReduce>(group);
   auto a = leaf({3});
   {
-    const CheckFinite outer(inner, group);
-    CHECK_THROWS_WITH(CheckFinite(inner, group),
+    const CastExchange outer(inner, torch::kHalf);
+    CHECK_THROWS_WITH(CastExchange(inner, torch::kHalf),
                       Contains("Expected an exchange of its own"));
     CHECK_THROWS_WITH(Reducer({{"a", a}}, group, Options().exchange(inner)),
                       Contains("Expected an exchange of its own"));

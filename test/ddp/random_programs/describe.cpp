@@ -45,7 +45,6 @@ const Words kActs{"wrap",
                   "outrun",
                   "leave",
                   "miss",
-                  "spoil",
                   "fail"};
 const Words kHiccups{
     "no", "in the forward", "in the backward", "no backward", "an inspection"};
@@ -282,7 +281,6 @@ std::string describe(const Act& act) {
     case Act::Kind::miss:
       text << ", rank " << act.who << " part " << act.part;
       break;
-    case Act::Kind::spoil:
     case Act::Kind::fail:
       text << ", rank " << act.who;
       break;

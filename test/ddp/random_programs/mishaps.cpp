@@ -115,14 +115,6 @@ void Player::miss(const Act& act) {
   throw ProgramEnd();
 }
 
-void Player::spoil(const Act& act) {
-  const auto loss = forward(0);
-  expect_error({"Expected finite gradients, but got on rank " +
-                std::to_string(act.who) + ": p0 (inf)"},
-               [&] { loss.backward(); });
-  throw ProgramEnd();
-}
-
 void Player::fail(const Act& act) {
   const auto loss = forward(0);
   if (rank_ != act.who) {

@@ -73,7 +73,6 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::leave:
       return join_in_part(index);
     case Act::Kind::miss:
-    case Act::Kind::spoil:
     case Act::Kind::fail:
       return run_failed_pass(index);
   }

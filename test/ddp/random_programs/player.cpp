@@ -71,8 +71,6 @@ void Player::perform(size_t index) {
       return join_in_part(act);
     case Act::Kind::miss:
       return miss(act);
-    case Act::Kind::spoil:
-      return spoil(act);
     case Act::Kind::fail:
       return fail(act);
     case Act::Kind::pair:  // runs on two players

@@ -69,7 +69,6 @@ class Player {
   // In mishaps.cpp.
   void inject_failure(const Act& act);
   void miss(const Act& act);
-  void spoil(const Act& act);
   void fail(const Act& act);
 
   const Program& program_;

@@ -81,9 +81,8 @@ struct Act {
     outrun,    ///< train in a Join that the first rank without inputs ends
     leave,     ///< train in a Join that an exception ends on all ranks
     // Errors, each the last act of a program:
-    miss,   ///< a rank leaves out a part although the options forbid it
-    spoil,  ///< a gradient of a rank is not finite, and CheckFinite throws
-    fail    ///< the backward of a rank throws
+    miss,  ///< a rank leaves out a part although the options forbid it
+    fail   ///< the backward of a rank throws
   };
   /// A failure or an extra pass on rank `who` alone, before its backward:
   /// an exception in a forward or in a backward, a forward without a backward,

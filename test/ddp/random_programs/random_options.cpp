@@ -50,8 +50,7 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
 }
 
 bool may_scale(const Program& program) {
-  return program.way == nullptr ||
-         program.way->infinity == ExchangeWay::Infinity::kept;
+  return program.way == nullptr || !program.way->spreads_infinity;
 }
 
 void choose_options(Program& program, Dice& dice) {

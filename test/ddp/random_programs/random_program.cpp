@@ -310,16 +310,8 @@ class ProgramGenerator {
     }
   }
 
-  void spoil() {
-    if (may_fail() && program_.way != nullptr &&
-        program_.way->infinity == ExchangeWay::Infinity::an_error) {
-      add(Kind::spoil).is_infinite = true;
-      has_ended_ = true;
-    }
-  }
-
   void add_any() {
-    const int face = dice_.below(122);
+    const int face = dice_.below(119);
     if (face < 34) {
       train();
     } else if (face < 38) {
@@ -342,19 +334,17 @@ class ProgramGenerator {
       regroup();
     } else if (face < 93) {
       miss();
-    } else if (face < 96) {
-      spoil();
-    } else if (face < 100) {
+    } else if (face < 97) {
       fail();
-    } else if (face < 107) {
+    } else if (face < 104) {
       load();
-    } else if (face < 110) {
+    } else if (face < 107) {
       change(Kind::replace);
-    } else if (face < 113) {
+    } else if (face < 110) {
       change(Kind::convert);
-    } else if (face < 116) {
+    } else if (face < 113) {
       preset();
-    } else if (face < 118) {
+    } else if (face < 115) {
       wrap_again();
     } else {
       train_other();

@@ -30,7 +30,6 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/process_group.h"
@@ -195,9 +194,6 @@ using Around = std::function<std::shared_ptr<Exchange>(
 TEST_CASE("two ranks train as over Gloo, bit for bit") {
   const Around around =
       GENERATE(Around([](const auto&, const Group&) { return nullptr; }),
-               Around([](const auto& sum, const Group& group) {
-                 return std::make_shared<CheckFinite>(sum, group);
-               }),
                Around([](const auto& sum, const Group& group) {
                  return std::make_shared<WeightedMean>(sum, group);
                }),
