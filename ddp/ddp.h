@@ -19,7 +19,6 @@
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/exported/exported_module.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/join.h"

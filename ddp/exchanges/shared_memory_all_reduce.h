@@ -28,11 +28,13 @@ class SharedSums;
 /// rank fails between `start` and `finish`, all ranks fail in this sum or the
 /// next one.
 ///
-/// Example: the default's sum for an exchange that wraps another one.
+/// Example: the wrapper's default for a `Reducer` alone.
 /// @code
 ///   auto group = ddp::process_group();
-///   auto mean = std::make_shared<ddp::WeightedMean>(
-///       std::make_shared<ddp::SharedMemoryAllReduce>(group), group);
+///   ddp::Reducer reducer(
+///       parameters, group,
+///       ddp::DistributedDataParallelOptions().exchange(
+///           std::make_shared<ddp::SharedMemoryAllReduce>(group)));
 /// @endcode
 class SharedMemoryAllReduce : public AllReduce {
  public:

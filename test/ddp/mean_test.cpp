@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
@@ -8,7 +7,7 @@
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/exchanges/weighted_mean.h"
+#include "ddp/job/collectives.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
@@ -60,22 +59,17 @@ TEST_CASE("gradients are added up, or divided before", "[exchange][mean]") {
 }
 
 TEST_CASE("a mean over some of the ranks", "[exchange][mean]") {
-  const auto kind = GENERATE(0, 1, 2, 3, 4);
+  const auto kind = GENERATE(0, 1, 2, 3);
   run_ranks(4, [&](const Group& group) {
     std::vector<std::shared_ptr<Exchange>> all{
         std::make_shared<AllReduce>(group),
         std::make_shared<AllReduce>(group, AllReduceOptions().mean(false)),
         std::make_shared<PowerSGD>(group),
-        std::make_shared<WeightedMean>(group),
         std::make_shared<PowerSGD>(group, PowerSGDOptions().start_after(0))};
     auto weight = leaf({8, 10});
     Reducer reducer({{"weight", weight}}, group, Options().exchange(all[kind]));
     reducer.set_functions({.ranks = [] { return 2; }});
-    // Ranks without inputs contribute zeros, and their weight is zero.
-    const int rank = group->getRank();
-    if (kind == 3) {
-      dynamic_cast<WeightedMean&>(*all[kind]).set_weight(rank < 2 ? 1 : 0);
-    }
+    const int rank = group->getRank();  // ranks without inputs give zeros
     for (int step = 1; step <= 2; ++step) {
       weight.mutable_grad().reset();
       backward(reducer, weight.sum() * (rank < 2 ? step * (rank + 1.0) : 0.0));
@@ -115,70 +109,34 @@ TEST_CASE("what gradients cannot be divided by is refused",
                     Contains("Expected a group of ranks, but got null"));
 }
 
-TEST_CASE("a mean of ranks with a weight each", "[exchange][mean]") {
+// As docs/ddp_for_pytorch_users.md weighs the losses of the ranks.
+TEST_CASE("a loss that is a mean over another number of terms on each rank",
+          "[exchange][mean]") {
   const int size = GENERATE(1, 2, 3, 4);
-  const bool narrow = GENERATE(false, true);
   run_ranks(size, [&](const Group& group) {
-    const auto mean =
-        narrow
-            ? std::make_shared<WeightedMean>(
-                  std::make_shared<CastExchange>(group, torch::kDouble), group)
-            : std::make_shared<WeightedMean>(group);
-    auto a = leaf({7});
-    auto b = leaf({2, 5});
-    Reducer reducer(
-        {{"a", a}, {"b", b}},
-        group,
-        Options().exchange(mean).first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+    auto weight = leaf({7});
+    Reducer reducer({{"weight", weight}}, group);
     const int rank = group->getRank();
-    for (int step = 1; step <= 4; ++step) {
-      a.mutable_grad().reset();
-      b.mutable_grad().reset();
-      // Rank 0 has no tokens in step 2; no rank has any in step 3.
-      const auto tokens = [step](int of) {
-        return step == 3 || (step == 2 && of == 0) ? 0.0 : of * 10.0 + step;
+    for (int step = 1; step <= 3; ++step) {
+      weight.mutable_grad().reset();
+      // Rank 0 has no terms in step 2, but in a world of one.
+      const auto terms = [&](int of) {
+        return step == 2 && of == 0 && size > 1 ? 0.0 : of * 10.0 + step;
       };
       double all = 0;
       double weighted = 0;
       for (int i = 0; i < size; ++i) {
-        all += tokens(i);
-        weighted += tokens(i) * (i + 1.0);
+        all += terms(i);
+        weighted += terms(i) * (i + 1.0);
       }
-      mean->set_weight(tokens(rank));
-      backward(reducer, (rank + 1.0) * (a.sum() + step * b.sum()));
-      const double result = all == 0 ? 0 : weighted / all;
-      TORCH_CHECK(a.grad().allclose(torch::full({7}, result)), a.grad());
-      TORCH_CHECK(b.grad().allclose(torch::full({2, 5}, step * result)));
+      const auto count = torch::tensor(terms(rank));
+      const auto loss = (rank + 1.0) * weight.sum();
+      backward(reducer,
+               loss * (count / reduce_tensor(count, Reduction::mean, group)));
+      TORCH_CHECK(weight.grad().allclose(torch::full({7}, weighted / all)),
+                  weight.grad());
     }
   });
-}
-
-TEST_CASE("rows of sparse gradients are weighted, too",
-          "[exchange][mean][sparse]") {
-  run_ranks(2, [](const Group& group) {
-    const auto mean = std::make_shared<WeightedMean>(group);
-    auto table = torch::zeros({5, 2}).requires_grad_();
-    Reducer reducer({{"table", table, true}}, group, Options().exchange(mean));
-    mean->set_weight(group->getRank() == 0 ? 1 : 3);
-    const auto row = torch::tensor({int64_t{group->getRank()}});
-    backward(reducer, torch::embedding(table, row, -1, false, true).sum());
-    const auto dense = table.grad().to_dense();
-    TORCH_CHECK(all_equal(dense[0], 0.25) && all_equal(dense[1], 0.75), dense);
-  });
-}
-
-TEST_CASE("a weight that is none is refused", "[exchange][mean][errors]") {
-  const auto group = c10::make_intrusive<FakeBackend>(2);
-  WeightedMean mean(group);
-  for (const double weight : {-1.0, HUGE_VAL, std::nan("")}) {
-    CHECK_THROWS_WITH(mean.set_weight(weight),
-                      Contains("the weight of rank 0"));
-  }
-  CHECK_THROWS_WITH(WeightedMean(nullptr, group),
-                    Contains("Expected an exchange for the weighted"));
-  const WeightedMean of_two(std::make_shared<AllReduce>(group),
-                            c10::make_intrusive<FakeBackend>(4));
-  CHECK_THROWS_WITH(of_two.scale(4), Contains("but got one over 2"));
 }
 
 TEST_CASE("no exchange leaves each rank its own gradients and sends none",

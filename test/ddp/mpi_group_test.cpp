@@ -16,7 +16,6 @@
 #include <torch/torch.h>
 
 #include "ddp/ddp.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/mpi_group.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "test/support/catch.h"
@@ -129,7 +128,7 @@ TEST_CASE("a group of some ranks") {
   train(DistributedDataParallelOptions().process_group(alone));
 }
 
-TEST_CASE("the mean is weighted by the ranks' numbers of samples") {
+TEST_CASE("losses are weighted by the ranks' numbers of samples") {
   const auto group = mpi_group(MPI_COMM_WORLD);
   auto net = torch::nn::Linear(4, 1);
   torch::nn::init::constant_(net->weight, 0.5);
@@ -141,12 +140,11 @@ TEST_CASE("the mean is weighted by the ranks' numbers of samples") {
     torch::manual_seed(rank);
     return torch::randn({rank + 1, 4});
   };
-  auto exchange = std::make_shared<WeightedMean>(group);
   DistributedDataParallel model(
-      net,
-      DistributedDataParallelOptions().process_group(group).exchange(exchange));
-  exchange->set_weight(world_rank() + 1);
-  model->forward(batch_of(world_rank())).square().mean().backward();
+      net, DistributedDataParallelOptions().process_group(group));
+  const auto count = torch::tensor(world_rank() + 1.0);
+  const auto loss = model->forward(batch_of(world_rank())).square().mean();
+  (loss * (count / reduce_tensor(count, Reduction::mean, group))).backward();
   std::vector<at::Tensor> all;
   for (int rank = 0; rank < world_size(); ++rank) {
     all.push_back(batch_of(rank));

@@ -11,7 +11,6 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/exchange_ways.h"
@@ -171,7 +170,7 @@ TEST_CASE("an exchange brings gradients of two devices to where they belong") {
     DistributedDataParallel model(
         module,
         DistributedDataParallelOptions().process_group(group).exchange(
-            test::make_for_devices(way, group)));
+            way.make(group)));
     TwoStages plain(torch::kCPU, torch::kCPU);
     copy_state(module, plain);
     for (int64_t step = 0; step < 3; ++step) {
@@ -198,32 +197,6 @@ TEST_CASE("an exchange brings gradients of two devices to where they belong") {
                     grad.cpu(),
                     " instead of ",
                     mean);
-      }
-    }
-  });
-}
-
-TEST_CASE("weights count on each of two devices") {
-  run_ranks(2, [](const Group& real) {
-    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
-    const auto mean = std::make_shared<WeightedMean>(group);
-    const int first = 2 * real->getRank();
-    const TwoStages module(fake_device(first), fake_device(first + 1));
-    DistributedDataParallel model(
-        module,
-        DistributedDataParallelOptions().process_group(group).exchange(mean));
-    for (int64_t step = 0; step < 2; ++step) {
-      // Only rank 0's gradients count: those of a world of one rank.
-      mean->set_weight(real->getRank() == 0 ? 3 : 0);
-      const auto expected = mean_gradients(module, 1, step);
-      model->zero_grad();
-      model->forward(batch_of(real->getRank(), step))
-          .square()
-          .mean()
-          .backward();
-      const auto parameters = module->parameters();
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        check_close(parameters[i].grad(), expected[i]);
       }
     }
   });

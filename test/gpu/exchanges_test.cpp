@@ -171,7 +171,7 @@ TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, test::make_for_devices(way, rank.group));
+    Streams streams(rank, way.make(rank.group));
     for (int step = 1; step <= 4; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));
       expect_all_close(rank,
@@ -192,7 +192,7 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    Streams streams(rank, test::make_for_devices(way, rank.group));
+    Streams streams(rank, way.make(rank.group));
     // From the second pass on, each bucket starts on its own stream.
     for (int step = 1; step <= 2; ++step) {
       streams.pass(patterns_times(step * (rank.rank + 1.0)));

@@ -17,7 +17,6 @@
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
 #include "test/fake_gpu/control.h"
@@ -88,9 +87,7 @@ const std::vector<Way>& ways() {
          return with(std::make_shared<PowerSGD>(
              process_group(), PowerSGDOptions().start_after(0)));
        },
-       kCompressed},
-      {"WeightedMean",
-       [] { return with(std::make_shared<WeightedMean>(process_group())); }}};
+       kCompressed}};
   return all;
 }
 

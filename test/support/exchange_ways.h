@@ -14,7 +14,6 @@
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/exchanges/weighted_mean.h"
 
 namespace ddp::test {
 
@@ -28,17 +27,16 @@ struct ExchangeWay {
     mean,         ///< in a `Join` of the ranks that the program chooses
     mean_of_all,  ///< always divided by the number of all ranks
     sum,
-    weighted,  ///< the weighted mean of a `WeightedMean`
-    own        ///< the rank's own gradient
+    own  ///< the rank's own gradient
   };
 
   const char* name;
   std::function<std::shared_ptr<Exchange>(const Group&)> make;
   Result result = Result::mean;
-  bool is_narrow = false;      ///< sends bfloat16, which has 8 bits
+  bool is_narrow = false;         ///< sends bfloat16, which has 8 bits
   bool spreads_infinity = false;  ///< other elements become NaN, too
-  bool takes_sparse = true;    ///< embeddings may have sparse gradients
-  bool only_matrices = false;  ///< changes the gradients of matrices alone
+  bool takes_sparse = true;       ///< embeddings may have sparse gradients
+  bool only_matrices = false;     ///< changes the gradients of matrices alone
   /// Bound of an element's error in a pass: the sum over ranks of the largest
   /// share, times (coding_error + roundings * the dtype's rounding error). Both
   /// are 0 for an exchange that is exact for small integers.
@@ -133,18 +131,6 @@ inline const std::vector<ExchangeWay>& exchange_ways() {
        .make = over<SharedMemoryAllReduce>,
        .on_devices = false,
        .in_programs = false},  // as the default exchange
-      {.name = "WeightedMean",
-       .make = over<WeightedMean>,
-       .result = Result::weighted},
-      {.name = "WeightedMean over CastExchange",
-       .make =
-           [](const Group& group) {
-             return std::make_shared<WeightedMean>(
-                 std::make_shared<CastExchange>(group, torch::kBFloat16),
-                 group);
-           },
-       .result = Result::weighted,
-       .in_programs = false},  // weighted integers need more than 8 bits
   };
   return all;
 }
@@ -161,21 +147,9 @@ inline std::vector<ExchangeWay> device_ways() {
   return ways;
 }
 
-/// Makes the exchange of a device test. Weights are 1 and 2.
-inline std::shared_ptr<Exchange> make_for_devices(
-    const ExchangeWay& way, const ExchangeWay::Group& group) {
-  auto exchange = way.make(group);
-  if (auto* mean = dynamic_cast<WeightedMean*>(exchange.get())) {
-    mean->set_weight(group->getRank() + 1);
-  }
-  return exchange;
-}
-
 /// Returns the result of a device test, as a multiple of the gradient.
 inline double device_factor(const ExchangeWay& way) {
-  return way.result == ExchangeWay::Result::sum        ? 3
-         : way.result == ExchangeWay::Result::weighted ? 5.0 / 3
-                                                       : 1.5;
+  return way.result == ExchangeWay::Result::sum ? 3 : 1.5;
 }
 
 }  // namespace ddp::test

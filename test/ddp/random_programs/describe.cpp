@@ -99,7 +99,6 @@ void describe_train(std::ostream& text, const Act& act) {
   if (act.is_infinite) {
     text << ", inf on rank " << act.who << " part " << act.part;
   }
-  list(text, "weights", act.weights);
 }
 
 void describe_join(std::ostream& text, const Act& act) {

@@ -79,7 +79,6 @@ void Player::inject_failure(const Act& act) {
 
 void Player::join_in_part(const Act& act) {
   const bool is_left = act.kind == Act::Kind::leave;
-  weigh(1);
   const auto loop = [&] {
     Join all(joinables(), JoinOptions().throw_on_early_termination(!is_left));
     const int turns = is_left ? act.fewest() : act.counts[rank_];

@@ -137,8 +137,8 @@ void PlainRanks::train(size_t index) {
       for (int rank = 0; rank < program_.size; ++rank) {
         reduction_->backward(rank, losses[rank][i], repeat < act.repeats);
       }
-      reduction_->reduce(
-          act, PlainReduction::Pass(program_.size, true), program_.size);
+      reduction_->reduce(PlainReduction::Pass(program_.size, true),
+                         program_.size);
     }
   }
   share_buffers(0);
@@ -223,7 +223,7 @@ void PlainRanks::join(size_t index) {
     }
     const auto count = std::count(live.begin(), live.end(), true);
     reduction_->reduce(
-        act, live, static_cast<double>(act.by_live() ? count : program_.size));
+        live, static_cast<double>(act.by_live() ? count : program_.size));
     share_buffers(source);
     if ((turn + 1) % act.forwards == 0) {
       make_step(
@@ -248,7 +248,7 @@ void PlainRanks::join_in_part(size_t index) {
     for (int rank = 0; rank < program_.size; ++rank) {
       reduction_->backward(rank, scaled(rank, forward(index, rank, turn)));
     }
-    reduction_->reduce(act, all, program_.size);
+    reduction_->reduce(all, program_.size);
     share_buffers(act.kind == Act::Kind::leave ? program_.size - 1 : 0);
     make_step(0, all);
     for (auto& learner : ranks_) {

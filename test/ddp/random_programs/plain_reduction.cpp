@@ -11,15 +11,6 @@ namespace {
 using Result = ExchangeWay::Result;
 using torch::Tensor;
 
-/// Returns the rank's weight in the mean or sum: 1 unless gradients are
-/// weighted.
-double weight_of(const Program& program, const Act& act, int rank) {
-  const bool is_weighed =
-      act.kind == Act::Kind::train || act.kind == Act::Kind::pair;
-  return program.result() == Result::weighted && is_weighed ? act.weights[rank]
-                                                            : 1;
-}
-
 /// Returns the relative rounding error of the coarsest dtype in which gradients
 /// are computed or sent.
 double rounding_error(const Program& program) {
@@ -98,7 +89,7 @@ void PlainReduction::forget_pass() {
   }
 }
 
-void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
+void PlainReduction::reduce(const Pass& live, double divisor) {
   if (!program_.exchanges()) {
     return;
   }
@@ -111,7 +102,7 @@ void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
       program_.is_lossy() && program_.way->adds_last_error ? error : 0;
   for (const size_t i : shared_) {
     if (ranks_[0]->parameters[i].requires_grad()) {
-      reduce_one(act, live, divisor, i);
+      reduce_one(divisor, i);
     }
   }
   forget_pass();
@@ -162,10 +153,8 @@ Tensor PlainReduction::gradient_of(size_t index, const Tensor& values) const {
   return is_sparse ? grad.to_sparse(1) : grad.clone();
 }
 
-double PlainReduction::divisor(double usual, double weights) const {
+double PlainReduction::divisor(double usual) const {
   switch (program_.result()) {
-    case Result::weighted:
-      return weights;
     case Result::sum:
       return 1;
     case Result::mean_of_all:
@@ -175,24 +164,18 @@ double PlainReduction::divisor(double usual, double weights) const {
   }
 }
 
-void PlainReduction::reduce_one(const Act& act,
-                                const Pass& live,
-                                double usual,
-                                size_t index) {
+void PlainReduction::reduce_one(double usual, size_t index) {
   auto sum = torch::zeros_like(ranks_[0]->parameters[index], torch::kDouble);
   bool is_used = is_silent(index) && program_.unused == Unused::refused;
-  double weights = 0;
   for (int rank = 0; rank < program_.size; ++rank) {
     const Tensor& grad = ranks_[rank]->parameters[index].grad();
-    const double weight = live[rank] ? weight_of(program_, act, rank) : 0;
-    weights += weight;
     is_used = is_used || arrived_[rank].count(index) > 0 ||
               (grad.defined() && accumulated_[rank].count(index) > 0);
     if (grad.defined()) {
-      sum += grad.to_dense().to(torch::kDouble) * weight;
+      sum += grad.to_dense().to(torch::kDouble);
     }
   }
-  const auto mean = sum / divisor(usual, weights);
+  const auto mean = sum / divisor(usual);
   // All passes of a static graph reduce the same parameters, although a rank
   // may have no inputs.
   if (!is_used && !is_in_graph(index)) {

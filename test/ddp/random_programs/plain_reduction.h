@@ -28,7 +28,7 @@ class PlainReduction {
   /// averages them, too.
   void keep(int rank);
   /// Reduces the gradients of the ranks' last backward passes.
-  void reduce(const Act& act, const Pass& live, double divisor);
+  void reduce(const Pass& live, double divisor);
   /// Ends a pass, also one that has thrown, and forgets the local gradients
   /// before it.
   void forget_pass();
@@ -38,13 +38,10 @@ class PlainReduction {
                             const torch::Tensor& values) const;
   bool is_in_graph(size_t parameter) const;
   bool is_silent(size_t parameter) const;
-  double divisor(double usual, double weights) const;
+  double divisor(double usual) const;
   void let_go(const Pass& live);
   double coding_error(double divisor) const;
-  void reduce_one(const Act& act,
-                  const Pass& live,
-                  double usual,
-                  size_t parameter);
+  void reduce_one(double usual, size_t parameter);
 
   const Program& program_;
   const Learners& ranks_;

@@ -7,7 +7,6 @@
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/join.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/ddp/random_programs/values.h"
@@ -119,12 +118,6 @@ Tensor Player::scaled(const Tensor& loss) {
   return scaler_ ? scaler_->scale(loss) : loss;
 }
 
-void Player::weigh(double weight) {
-  if (auto* mean = dynamic_cast<WeightedMean*>(wrapper().exchange.get())) {
-    mean->set_weight(weight);
-  }
-}
-
 void Player::train(const Act& act) {
   const auto run = [&act](const std::function<void()>& half) {
     act.in_threads ? std::async(std::launch::async, half).get() : half();
@@ -140,7 +133,6 @@ void Player::begin_train(size_t index) {
   if (rank_ == act.who) {
     inject_failure(act);
   }
-  weigh(act.weights[rank_]);
   losses_.clear();
   for (int i = 0; i < act.forwards; ++i) {
     losses_.push_back(scaled(forward(i)));
@@ -248,7 +240,6 @@ std::vector<std::reference_wrapper<Joinable>> Player::joinables() {
 }
 
 void Player::join(const Act& act) {
-  weigh(1);
   Join all(joinables(),
            JoinOptions().divide_by_initial_world_size(!act.by_live()));
   int turn = 0;
@@ -264,7 +255,6 @@ void Player::join(const Act& act) {
     scaled(forward(turn)).backward();
     end_turn();
   }
-  weigh(0);
   // The Join itself steps a sharded optimizer.
   all.finish(act.steps_joined() && !program_.is_sharded()
                  ? end_turn

@@ -49,7 +49,6 @@ class Player {
   std::vector<torch::Tensor> inputs(int forward) const;
   torch::Tensor forward(int index);
   torch::Tensor scaled(const torch::Tensor& loss);
-  void weigh(double weight);
   void gather(const Act& act);
   void evaluate(const Act& act);
   void make_step(double clip);

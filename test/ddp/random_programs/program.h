@@ -107,7 +107,6 @@ struct Act {
   LocalFailure hiccup = LocalFailure::none;  ///< `who` continues after it
   bool is_infinite = false;                  ///< a gradient of `who` has inf
   std::vector<int> counts;                   ///< numbers of passes or inputs
-  std::vector<double> weights;               ///< of Result::weighted
   bool flag = false;          ///< the functions below give it a meaning
   Zero zero = Zero::to_none;  ///< of step
   double clip = 0;            ///< step: largest norm of gradients; 0: no limit

@@ -78,8 +78,7 @@ void choose_options(Program& program, Dice& dice) {
 bool is_refused(const Program& program, Part::Kind kind) {
   switch (kind) {
     case Part::Kind::product:  // gradients are no integers
-      return program.size > 2 || program.is_lossy() ||
-             program.travels_narrow() || program.result() == Result::weighted;
+      return program.size > 2 || program.is_lossy() || program.travels_narrow();
     case Part::Kind::rows:
       return program.is_adam() ||
              (program.way != nullptr && !program.way->takes_sparse);
@@ -145,7 +144,7 @@ Program random_options(uint64_t seed, Dice& dice) {
 
 bool may_keep(const Program& program) {
   return program.size != 3 && !program.is_lossy() && !program.scales &&
-         !program.travels_narrow() && program.result() != Result::weighted &&
+         !program.travels_narrow() &&
          std::none_of(program.parts.begin(),
                       program.parts.end(),
                       [](const Part& part) { return part.dtype == kNarrow; });

@@ -34,19 +34,9 @@ class ProgramGenerator {
     act.model = model_;
     act.wrapper = wrapper();
     act.who = dice_.below(program_.size);
-    act.weights = weights();
     act.flag = dice_.chance(50);
     program_.acts.push_back(std::move(act));
     return program_.acts.back();
-  }
-
-  /// Returns weights with a sum that divides twelve.
-  std::vector<double> weights() {
-    std::vector<double> all = std::vector<std::vector<double>>{
-        {1}, {1, 3}, {0, 1, 2}, {1, 3, 0, 2}}[program_.size - 1];
-    std::rotate(
-        all.begin(), all.begin() + dice_.below(program_.size), all.end());
-    return all;
   }
 
   std::vector<int> counts(int fewest, int limit) {

@@ -31,7 +31,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
@@ -189,32 +188,27 @@ std::vector<Tensor> train(Model& model, int rank) {
 
 /// Makes an exchange around one that sums.
 using Around = std::function<std::shared_ptr<Exchange>(
-    const std::shared_ptr<Exchange>& sum, const Group& group)>;
+    const std::shared_ptr<Exchange>& sum)>;
 
 TEST_CASE("two ranks train as over Gloo, bit for bit") {
-  const Around around =
-      GENERATE(Around([](const auto&, const Group&) { return nullptr; }),
-               Around([](const auto& sum, const Group& group) {
-                 return std::make_shared<WeightedMean>(sum, group);
-               }),
-               Around([](const auto& sum, const Group&) {
-                 return std::make_shared<CastExchange>(sum, torch::kBFloat16);
-               }));
+  const Around around = GENERATE(
+      Around([](const auto&) { return nullptr; }), Around([](const auto& sum) {
+        return std::make_shared<CastExchange>(sum, torch::kBFloat16);
+      }));
   const bool view = GENERATE(false, true);
   expect_whole(run_rank_processes(2, [=](int rank) {
     init_process_group(over_gloo());
     const auto group = process_group();
     const Group plain = c10::make_intrusive<test::CountingBackend>(group);
-    Model ours(make_net(),
-               options_over(group)
-                   .exchange(around(
-                       std::make_shared<SharedMemoryAllReduce>(group), group))
-                   .gradient_as_bucket_view(view));
-    Model theirs(
+    Model ours(
         make_net(),
-        options_over(plain)
-            .exchange(around(std::make_shared<AllReduce>(plain), plain))
+        options_over(group)
+            .exchange(around(std::make_shared<SharedMemoryAllReduce>(group)))
             .gradient_as_bucket_view(view));
+    Model theirs(make_net(),
+                 options_over(plain)
+                     .exchange(around(std::make_shared<AllReduce>(plain)))
+                     .gradient_as_bucket_view(view));
     const auto got = train(ours, rank);
     const auto expected = train(theirs, rank);
     TORCH_CHECK(got.size() == expected.size());
@@ -225,18 +219,13 @@ TEST_CASE("two ranks train as over Gloo, bit for bit") {
   }));
 }
 
-TEST_CASE("an exchange that passes the buckets on sums in shared memory") {
-  const Around around =
-      GENERATE(Around([](const auto& sum, const Group&) { return sum; }),
-               Around([](const auto& sum, const Group& group) {
-                 return std::make_shared<WeightedMean>(sum, group);
-               }));
+TEST_CASE("an exchange of the program sums in shared memory") {
   expect_whole(run_rank_processes(2, [=](int) {
     init_process_group(over_gloo());
     const auto group = process_group();
     Model model(make_net(),
-                options_over(group).exchange(around(
-                    std::make_shared<SharedMemoryAllReduce>(group), group)));
+                options_over(group).exchange(
+                    std::make_shared<SharedMemoryAllReduce>(group)));
     expect_gradients_in_shared_memory(model, true);
     destroy_process_group();
   }));
