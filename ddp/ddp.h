@@ -13,7 +13,6 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/exchange.h"
-#include "ddp/exchanges/forwarding_exchange.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"

@@ -37,6 +37,23 @@ struct AllReduceOptions {
 /// ranks can use a `SharedMemoryAllReduce`. Sparse gradients are summed row by
 /// row over Gloo; NCCL has no all-reduce for them, so the model's constructor
 /// throws c10::Error.
+///
+/// Example: adds up the time that the host spends in `finish`. On the CPU this
+/// is the wait for the exchange; with NCCL the host does not wait there. All
+/// ranks need the same class of exchange, also of one that only measures:
+/// `DistributedDataParallel` throws on all ranks if the classes differ.
+/// @code
+///   class Timed : public ddp::AllReduce {
+///    public:
+///     using ddp::AllReduce::AllReduce;
+///     void finish(const ddp::GradientBucket& bucket) override {
+///       const auto start = std::chrono::steady_clock::now();
+///       ddp::AllReduce::finish(bucket);
+///       waited += std::chrono::steady_clock::now() - start;
+///     }
+///     std::chrono::steady_clock::duration waited{};
+///   };
+/// @endcode
 class AllReduce : public Exchange {
  public:
   /// @param group  the ranks of the reducer.

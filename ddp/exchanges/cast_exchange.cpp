@@ -6,24 +6,21 @@
 #include "ddp/tensors/streams.h"
 
 namespace ddp {
+
 CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,
                            c10::ScalarType dtype)
     : CastExchange(std::make_shared<AllReduce>(std::move(group)), dtype) {}
 
 CastExchange::CastExchange(std::shared_ptr<Exchange> inner,
                            c10::ScalarType dtype)
-    : ForwardingExchange(std::move(inner), "the converted gradients"),
-      dtype_(dtype) {
+    : inner_(std::move(inner)), dtype_(dtype) {
+  TORCH_CHECK(inner_,
+              "Expected an exchange for the converted gradients, but got none");
   TORCH_CHECK(dtype == c10::kBFloat16 || dtype == c10::kHalf ||
                   dtype == c10::kFloat || dtype == c10::kDouble,
               "Expected gradients to travel as kBFloat16, kHalf, kFloat or "
               "kDouble, but got ",
               dtype);
-}
-
-at::Tensor CastExchange::allocate(int64_t numel,
-                                  const at::TensorOptions& options) {
-  return Exchange::allocate(numel, options);
 }
 
 void CastExchange::start(const GradientBucket& bucket) {
@@ -36,7 +33,7 @@ void CastExchange::start(const GradientBucket& bucket) {
     wire = bucket.payload.to(dtype_);
     sent.payload = wire;
   }
-  inner().start(sent);
+  inner_->start(sent);
 }
 
 void CastExchange::finish(const GradientBucket& bucket) {
@@ -45,7 +42,7 @@ void CastExchange::finish(const GradientBucket& bucket) {
   if (wire.defined()) {
     sent.payload = wire;
   }
-  inner().finish(sent);
+  inner_->finish(sent);
   if (wire.defined()) {
     at::Tensor(bucket.payload).copy_(wire);
     detail::record_stream(wire);

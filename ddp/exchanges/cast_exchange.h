@@ -1,12 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/exchanges/forwarding_exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp {
 
@@ -37,7 +38,7 @@ namespace ddp {
 ///           std::make_shared<ddp::CastExchange>(ddp::process_group(),
 ///                                               torch::kBFloat16)));
 /// @endcode
-class CastExchange : public ForwardingExchange {
+class CastExchange : public Exchange {
  public:
   /// Converts buckets for an `AllReduce` over the group.
   /// @param group  the ranks.
@@ -50,12 +51,27 @@ class CastExchange : public ForwardingExchange {
   ///   another exchange has it.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
-  /// Returns memory of the device's allocator: `inner` gets other memory.
-  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
+  double scale(int ranks) const override { return inner_->scale(ranks); }
+  int64_t multiple_of(int ranks) const override {
+    return inner_->multiple_of(ranks);
+  }
+  std::string refuses_sparse() const override {
+    return inner_->refuses_sparse();
+  }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override { inner_->abandon(); }
+  /// The state of the inner exchange.
+  c10::IValue state_dict() const override { return inner_->state_dict(); }
+  void check_state_dict(const c10::IValue& state) const override {
+    inner_->check_state_dict(state);
+  }
+  void load_state_dict(const c10::IValue& state) override {
+    inner_->load_state_dict(state);
+  }
 
  private:
+  detail::ExchangeClaim inner_;
   c10::ScalarType dtype_;
   std::vector<at::Tensor> wires_;  // by bucket; undefined if not converted
 };

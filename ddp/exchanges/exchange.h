@@ -139,8 +139,8 @@ struct GradientBucket {
 ///           std::make_shared<Bf16Wire>(ddp::process_group())));
 /// @endcode
 ///
-/// Derive an exchange that only adds to another exchange (timing, checks) from
-/// `ForwardingExchange`.
+/// Derive an exchange that only adds to one of this library's (timing, checks)
+/// from that class; `AllReduce` has an example.
 class Exchange : public Stateful {
  public:
   /// Returns the factor that gradients are multiplied by when they are copied
