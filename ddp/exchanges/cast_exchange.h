@@ -52,9 +52,6 @@ class CastExchange : public Exchange {
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   double scale(int ranks) const override { return inner_->scale(ranks); }
-  int64_t multiple_of(int ranks) const override {
-    return inner_->multiple_of(ranks);
-  }
   std::string refuses_sparse() const override {
     return inner_->refuses_sparse();
   }

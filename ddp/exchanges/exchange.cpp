@@ -39,10 +39,6 @@ double Exchange::scale(int ranks) const {
   return 1.0 / ranks;
 }
 
-int64_t Exchange::multiple_of(int /*ranks*/) const {
-  return 1;
-}
-
 at::Tensor Exchange::allocate(int64_t numel, const at::TensorOptions& options) {
   return at::zeros({numel}, options);
 }

@@ -30,10 +30,8 @@ struct GradientBucket {
 
   /// The gradients, already multiplied by `Exchange::scale`. Two kinds:
   /// - dense: one dimension, contiguous, one dtype and device. The gradients
-  ///   lie one after the other, followed by padding, which is zero, and with an
-  ///   `AllReduce` in the last bucket by the ranks' marks. The number of
-  ///   elements is the same on every rank and a multiple of
-  ///   `Exchange::multiple_of`.
+  ///   lie one after the other, followed in the last bucket of an `AllReduce`
+  ///   by the ranks' marks. The number of elements is the same on every rank.
   /// - sparse: one sparse gradient, a coalesced COO tensor. Each rank has its
   ///   own rows, and no rows if the rank has no gradient.
   at::Tensor payload;
@@ -152,12 +150,6 @@ class Exchange : public Stateful {
   ///   by the ranks with inputs, their number.
   /// @throws c10::Error if the exchange is over fewer ranks.
   virtual double scale(int ranks) const;
-
-  /// Returns n if dense payloads are to be padded with zeros to a multiple of n
-  /// elements: the number of ranks for an exchange that gives each rank an
-  /// equal part. Must be positive, else the reducer's construction throws
-  /// c10::Error. Called once. Default: 1.
-  virtual int64_t multiple_of(int ranks) const;
 
   /// Returns zeros of one dimension as the memory of a dense payload. The
   /// reducer calls this when it is constructed, for a new plan, and before a

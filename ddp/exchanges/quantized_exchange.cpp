@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
@@ -17,6 +18,11 @@ namespace {
 
 constexpr int64_t kScaleBytes = sizeof(float);
 constexpr double kLargest = 127;
+
+/// Returns the real numbers of the payload, in its memory.
+at::Tensor numbers_of(const at::Tensor& payload) {
+  return payload.is_complex() ? at::view_as_real(payload).flatten() : payload;
+}
 
 }  // namespace
 
@@ -60,23 +66,19 @@ double QuantizedExchange::scale(int ranks) const {
   return 1.0 / ranks;
 }
 
-int64_t QuantizedExchange::multiple_of(int /*ranks*/) const {
-  return group_->getSize() * block_;
-}
-
-at::Tensor QuantizedExchange::parts(const at::Tensor& payload) const {
-  const auto numbers =
-      payload.is_complex() ? at::view_as_real(payload) : payload;
-  return numbers.view({group_->getSize(), -1});
-}
-
 void QuantizedExchange::start(const GradientBucket& given) {
   buckets_.resize(given.count);
   auto& bucket = buckets_[given.index];
   if (given.payload.numel() == 0) {
     return;
   }
-  bucket.sent = detail::quantize(parts(given.payload).to(at::kFloat), block_);
+  const auto numbers = numbers_of(given.payload);
+  const int64_t multiple = group_->getSize() * block_;
+  const int64_t padding = (multiple - numbers.numel() % multiple) % multiple;
+  bucket.sent =
+      detail::quantize(at::constant_pad_nd(numbers.to(at::kFloat), {0, padding})
+                           .view({group_->getSize(), -1}),
+                       block_);
   bucket.received = at::empty_like(bucket.sent);
   std::vector<int64_t> equal_parts;
   bucket.work = group_->alltoall_base(
@@ -99,7 +101,9 @@ void QuantizedExchange::finish(const GradientBucket& given) {
   auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
   detail::wait(
       group_->_allgather_base(all, mine), *group_, "all-gather of " + name);
-  parts(given.payload).copy_(detail::dequantize(all, block_));
+  auto numbers = numbers_of(given.payload);
+  numbers.copy_(
+      detail::dequantize(all, block_).flatten().narrow(0, 0, numbers.numel()));
 }
 
 }  // namespace ddp

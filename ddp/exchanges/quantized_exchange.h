@@ -33,9 +33,9 @@ at::Tensor dequantize(const at::Tensor& code, int64_t block);
 /// bit.
 ///
 /// A rank sends a quarter of the bytes of a float all-reduce, and the scales;
-/// each bucket is padded to a multiple of the group's size times block. The
-/// all-gathers, half of the traffic, run in `finish`, one bucket after the
-/// other, and do not overlap with the backward pass.
+/// a copy of each bucket is padded to a multiple of the group's size times
+/// block. The all-gathers, half of the traffic, run in `finish`, one bucket
+/// after the other, and do not overlap with the backward pass.
 ///
 /// Zero is exact. The error of another element is at most about 1/254 of the
 /// sum, over ranks, of the largest share (gradient / ranks) in its block, plus
@@ -62,7 +62,6 @@ class QuantizedExchange : public Exchange {
                              int64_t block = 256);
 
   double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { buckets_.clear(); }
@@ -73,10 +72,6 @@ class QuantizedExchange : public Exchange {
     at::Tensor received;  // one row from each rank
     c10::intrusive_ptr<c10d::Work> work;
   };
-
-  /// Returns the numbers of the payload as a matrix; row r is the part of rank
-  /// r.
-  at::Tensor parts(const at::Tensor& payload) const;
 
   c10::intrusive_ptr<c10d::Backend> group_;
   int64_t block_;

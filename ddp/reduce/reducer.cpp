@@ -83,12 +83,7 @@ BucketLayout bucket_layout_of(Exchange& exchange,
                               int ranks,
                               int64_t spare_numel,
                               bool keeps_memory) {
-  const int64_t multiple = exchange.multiple_of(ranks);
-  TORCH_CHECK(multiple > 0,
-              "Expected the exchange's multiple_of to be positive, but got ",
-              multiple);
-  return {multiple,
-          spare_numel,
+  return {spare_numel,
           carries_marks(exchange, ranks),
           keeps_memory,
           [&exchange](int64_t numel, const at::TensorOptions& options) {

@@ -205,7 +205,7 @@ TEST_CASE("an exchange that ends keeps its memory until it has been read",
   });
 }
 
-// 97 elements and 7 of padding, in memory with the values of the previous pass.
+// 97 elements and 7 of padding, in memory with other values before.
 TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
   if (!has_gpus(2)) {
     return;

@@ -156,11 +156,7 @@ class HostBucket : public DenseBucket {
     if (slot.state == GradState::arrived) {
       lend(slot, grad);
     }
-    const bool is_full = count_down();
-    if (is_full) {
-      clear_padding();
-    }
-    return is_full;
+    return count_down();
   }
 };
 
@@ -226,7 +222,6 @@ class DeviceBucket : public DenseBucket {
       // The last references may be gone now, while their streams continue.
       std::for_each(grads.begin(), grads.end(), record_stream);
     }
-    clear_padding();
     payload().mul_(scaled.factor());
   }
 
@@ -246,11 +241,9 @@ int64_t numel_of(const std::vector<Slot*>& members) {
 
 at::Tensor memory_for(const std::vector<Slot*>& members,
                       const BucketLayout& layout) {
-  const int64_t numel = numel_of(members) + layout.spare_numel;
-  const int64_t multiple = layout.multiple_of;
   const at::Tensor& like = members.front()->parameter.tensor;
   return layout.allocate(
-      (numel + multiple - 1) / multiple * multiple,
+      numel_of(members) + layout.spare_numel,
       like.options().dtype(gradient_dtype(like)).requires_grad(false));
 }
 
@@ -333,12 +326,7 @@ DenseBucket::DenseBucket(std::vector<Slot*> slots, const BucketLayout& layout)
     offset += param.numel();
   }
   if (layout.spare_numel > 0) {
-    const int64_t begin = flat_.numel() - layout.spare_numel;
-    spare_ = alias_without_view(flat_, begin, {layout.spare_numel}, {1});
-  }
-  if (const int64_t size = flat_.numel() - layout.spare_numel - offset;
-      size > 0) {
-    padding_ = alias_without_view(flat_, offset, {size}, {1});
+    spare_ = alias_without_view(flat_, offset, {layout.spare_numel}, {1});
   }
   owners_ = flat_.storage().use_count();
 }
@@ -353,12 +341,6 @@ void DenseBucket::swap_memory() {
       at::DataPtr(nullptr, storage->data_ptr().device()));
   storage->set_data_ptr_noswap(
       storage->allocator()->allocate(storage->nbytes()));
-}
-
-void DenseBucket::clear_padding() {
-  if (padding_.defined()) {
-    padding_.zero_();
-  }
 }
 
 void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {

@@ -119,7 +119,6 @@ using Allocate =
 
 /// Requirements of an exchange on the buckets' memory.
 struct BucketLayout {
-  int64_t multiple_of = 1;      ///< of dense payloads' sizes
   int64_t spare_numel = 1;      ///< elements that belong to no gradient
   bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
   bool keeps_memory = false;    ///< `.grad` is always memory of its bucket
@@ -143,13 +142,9 @@ class DenseBucket : public Bucket {
  protected:
   /// Allocates new memory for the payload and all its parts. Values are lost.
   void swap_memory();
-  /// Fills the padding with zeros: an exchange of the whole payload (inf and
-  /// NaN in a block of a `QuantizedExchange`) has written to it.
-  void clear_padding();
 
  private:
   at::Tensor flat_;  // one dimension
-  at::Tensor padding_;
   at::Tensor spare_;
   size_t owners_;  // tensors of this bucket that share its storage
 };
