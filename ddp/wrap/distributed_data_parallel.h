@@ -10,7 +10,6 @@
 
 #include "ddp/reduce/no_sync_guard.h"
 #include "ddp/reduce/options.h"
-#include "ddp/wrap/detail/any_forward.h"
 #include "ddp/wrap/distributed_data_parallel_base.h"
 
 namespace ddp {
@@ -83,17 +82,23 @@ class DistributedDataParallel;
 
 namespace detail {
 
-template <typename Module>
-using WrapperHolder = torch::nn::ModuleHolder<
-    AnyForward<DistributedDataParallelImpl<Module>,
-               typename ForwardSignature<Module>::type>>;
+/// The module type of a holder (`TORCH_MODULE`), or `M` itself for a module.
+template <typename M, typename = void>
+struct ContainedModule {
+  using type = M;
+};
+template <typename M>
+struct ContainedModule<M, std::void_t<typename M::ContainedType>> {
+  using type = typename M::ContainedType;
+};
 
-/// The base of `DistributedDataParallel<M>`: for a holder type `M`
-/// (`TORCH_MODULE`) the wrapper of its module type.
+/// The base of `DistributedDataParallel<M>`: for a holder type `M` the wrapper
+/// of its module type.
 template <typename M, typename Module = typename ContainedModule<M>::type>
-using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
-                                       WrapperHolder<Module>,
-                                       DistributedDataParallel<Module>>;
+using WrapperBase = std::conditional_t<
+    std::is_same_v<M, Module>,
+    torch::nn::ModuleHolder<DistributedDataParallelImpl<Module>>,
+    DistributedDataParallel<Module>>;
 
 }  // namespace detail
 
@@ -157,9 +162,10 @@ using WrapperBase = std::conditional_t<std::is_same_v<M, Module>,
 /// of another wrapper is an error that names the parameter. Destroying a
 /// wrapper before `backward()` of its outputs is an error, too.
 ///
-/// The wrapper is a module and can be used as one, also inside a
-/// torch::nn::AnyModule or Sequential if the module's forward has exactly one
-/// signature (Sequential's counts as Tensor to Tensor). The gradients of the
+/// The wrapper is a module and can be used as one. Its `forward` is a template,
+/// and a Sequential or AnyModule needs the types of arguments and result: give
+/// it a class derived from `DistributedDataParallelImpl` whose `forward`
+/// declares them, as in the example of `dp::DataParallel`. The gradients of the
 /// surrounding layers are not averaged. `to()` of the wrapper and of a
 /// surrounding module throws c10::Error: move the module before it is wrapped.
 ///
@@ -188,21 +194,7 @@ class DistributedDataParallel : public detail::WrapperBase<M> {
   using Holder = detail::WrapperBase<M>;
 
  public:
-  /// The class behind this holder.
-  using Impl =
-      DistributedDataParallelImpl<typename detail::ContainedModule<M>::type>;
   using Holder::Holder;
-
-  // AnyForward declares a non-template forward for AnyModule, which has no
-  // default arguments. These operators give access to the wrapper's template.
-  /// Returns the wrapper itself.
-  Impl* operator->() { return this->get(); }
-  /// Returns the wrapper itself.
-  const Impl* operator->() const { return this->get(); }
-  /// Returns the wrapper itself.
-  Impl& operator*() { return *this->get(); }
-  /// Returns the wrapper itself.
-  const Impl& operator*() const { return *this->get(); }
 
   /// Same as `forward`.
   template <typename... Args>
