@@ -210,28 +210,11 @@ torch::Device DataParallelBase::output_device() const {
   return state_->output_device;
 }
 
-const DataParallelOptions& DataParallelBase::options() const {
-  return state_->options;
-}
-
 void DataParallelBase::clone_(torch::nn::Module& /*other*/,
                               const std::optional<torch::Device>& /*device*/) {
   TORCH_CHECK(false,
               "Expected clone() of a module without a DataParallel inside, but "
               "got one with it; clone the inner module, then wrap it");
-}
-
-void DataParallelBase::check_clone(
-    const std::optional<torch::Device>& device) const {
-  const auto& own = state_->devices;
-  TORCH_CHECK(
-      !device || own.empty() ||
-          detail::resolve_device(*device, detail::look_up_devices) == own[0],
-      "Expected the clone() of a DataParallel on ",
-      own.empty() ? state_->output_device : own[0],
-      ", its first device, but got ",
-      *device,
-      "; wrap a clone of its module for other devices");
 }
 
 std::vector<ReplicaTraffic> DataParallelBase::traffic() const {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -83,12 +82,6 @@ class DataParallelBase : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  protected:
-  /// Returns the options of the wrapper.
-  const DataParallelOptions& options() const;
-  /// Checks the device of a clone.
-  /// @throws c10::Error for another device than the first one.
-  void check_clone(const std::optional<torch::Device>& device) const;
-
   /// Registers the module and creates the replicas.
   DataParallelBase(std::shared_ptr<torch::nn::Module> module,
                    DataParallelOptions options);
@@ -149,29 +142,6 @@ class DataParallelImpl : public DataParallelBase {
     Call<Args...> call(std::forward<Args>(args)...);
     run_each(call);
     return call.take_each();
-  }
-
-  /// Returns a wrapper with the same options and devices around a clone of the
-  /// module. A derived class overrides this function to be cloned.
-  /// @throws c10::Error if the module has no `clone()` or if it does not return
-  ///   the module's own type, if `device` is not the first device (without
-  ///   devices any device is accepted), or for a derived class that does not
-  ///   override this function.
-  std::shared_ptr<torch::nn::Module> clone(
-      const std::optional<torch::Device>& device =
-          std::nullopt) const override {
-    TORCH_CHECK(typeid(*this) == typeid(DataParallelImpl),
-                "Expected a class derived from DataParallelImpl to override "
-                "clone(), but got ",
-                name(),
-                " without");
-    check_clone(device);
-    auto copy = std::dynamic_pointer_cast<M>(module_->clone(device));
-    const M& own = *module_;
-    TORCH_CHECK(copy != nullptr && typeid(*copy.get()) == typeid(own),
-                "Expected clone() of the wrapped module to be of its type, but "
-                "got another; clone() must be that of the most derived class");
-    return std::make_shared<DataParallelImpl>(std::move(copy), options());
   }
 
   /// Returns the wrapped module, for checkpoints (its keys have no "module."
