@@ -43,12 +43,6 @@ bool ModelAverager::average_parameters(
   return true;
 }
 
-void ModelAverager::set_steps(int64_t steps) {
-  TORCH_CHECK(
-      steps >= 0, "Expected a number of steps from 0 on, but got ", steps);
-  steps_ = steps;
-}
-
 c10::IValue ModelAverager::state_dict() const {
   auto state = detail::new_dict().toGenericDict();
   state.insert(kStepEntry, steps_);

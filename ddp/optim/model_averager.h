@@ -107,9 +107,6 @@ class ModelAverager : public Stateful {
 
   /// Returns the number of calls of `average_parameters` so far.
   int64_t steps() const { return steps_; }
-  /// Sets the number of calls, to resume a training.
-  /// @throws c10::Error if it is negative.
-  void set_steps(int64_t steps);
 
   /// Returns the number of steps, for `Checkpoint::add`.
   c10::IValue state_dict() const override;

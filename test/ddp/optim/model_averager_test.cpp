@@ -88,7 +88,7 @@ TEST_CASE("parameters are averaged every few steps", "[averager]") {
       TORCH_CHECK(averager.steps() == step + 1);
     }
     ModelAverager resumed(options);
-    resumed.set_steps(averager.steps());
+    resumed.load_state_dict(averager.state_dict());
     TORCH_CHECK(resumed.average_parameters({fine}) == ((10 - warmup) % 3 == 0));
   });
 }
@@ -227,8 +227,6 @@ TEST_CASE("a period that makes no sense is refused", "[averager][errors]") {
   CHECK_THROWS_WITH(ModelAverager(Every(0)), Contains("but got 0"));
   CHECK_THROWS_WITH(ModelAverager(Every(2).warmup_steps(-1)),
                     Contains("but got -1"));
-  ModelAverager averager(Every(2));
-  CHECK_THROWS_WITH(averager.set_steps(-2), Contains("but got -2"));
 }
 
 TEST_CASE("parameters that a wrapper ignores are not averaged", "[averager]") {
