@@ -1,6 +1,5 @@
 #include "ddp/exchanges/hook_exchange.h"
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <future>
@@ -54,24 +53,6 @@ void wait_for(c10::ivalue::Future& future, const std::string& what) {
   future.waitAndThrow();
 }
 
-/// Returns the bucket's text with the names of up to three parameters:
-/// "gradient bucket 1 of 2 (last.weight, last.bias and 3 more)".
-std::string text_with_names(const GradientBucket& bucket) {
-  constexpr size_t kNames = 3;
-  std::string text = bucket.text();
-  const char* separator = " (";
-  for (const auto& parameter :
-       bucket.parameters.slice(0, std::min(kNames, bucket.parameters.size()))) {
-    text += separator + parameter.name;
-    separator = ", ";
-  }
-  if (bucket.parameters.size() > kNames) {
-    text +=
-        " and " + std::to_string(bucket.parameters.size() - kNames) + " more";
-  }
-  return bucket.parameters.empty() ? text : text + ")";
-}
-
 /// Waits for the result of a hook, and copies its tensor into the payload
 /// unless it is the payload.
 class HookResultReader {
@@ -108,8 +89,7 @@ class HookResultReader {
 
  private:
   std::string name(const char* kind) const {
-    return std::string("a ") + kind + " of the hook for " +
-           text_with_names(bucket_);
+    return std::string("a ") + kind + " of the hook for " + bucket_.text();
   }
 
   void take(const at::Tensor& tensor) const {

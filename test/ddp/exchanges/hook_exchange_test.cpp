@@ -165,7 +165,7 @@ std::string error_of(HookExchange::Hook hook) {
 
 TEST_CASE("a hook's wrong result is named with its bucket",
           "[exchange][hook][errors]") {
-  const std::string bucket = "of the hook for gradient bucket 2 of 2 (";
+  const std::string bucket = "of the hook for gradient bucket 2 of 2";
   const auto expect = [&](const Result& result, const std::string& text) {
     const auto error = error_of([=](const GradientBucket&) { return result; });
     CHECK_THAT(error, Contains(bucket) && Contains(text));
