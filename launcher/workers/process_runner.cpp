@@ -16,7 +16,6 @@
 #include "launcher/machine/execution.h"
 #include "launcher/machine/process_state.h"
 #include "launcher/workers/output/run_directory.h"
-#include "launcher/workers/progress/stacks.h"
 
 namespace launcher {
 namespace {
@@ -137,7 +136,6 @@ void ProcessRunner::start_all(Start& start) {
     progress_.emplace(
         context_.loop,
         plan,
-        context_.environment,
         [this] { return output_->is_held_up(); },
         [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
@@ -245,9 +243,6 @@ void ProcessRunner::on_exit(Worker& worker) {
   context_.loop.unwatch(std::exchange(worker.exit_watch, 0));
   if (progress_) {
     progress_->forget(worker.spec.local_rank);
-  }
-  if (!has_running()) {
-    progress_.reset();  // its tools are no strays while it has them
   }
   WorkerExit exit;
   exit.rank = worker.spec.rank;
@@ -526,12 +521,10 @@ bool ProcessRunner::is_in_workers_group(pid_t pid) const {
 }
 
 bool ProcessRunner::has_owner(pid_t pid) const {
-  return (progress_ && progress_->runs(pid)) ||
-         std::any_of(
-             workers_.begin(), workers_.end(), [pid](const Worker& worker) {
-               return worker.process.pid() == pid &&
-                      !worker.process.is_reaped();
-             });
+  return std::any_of(
+      workers_.begin(), workers_.end(), [pid](const Worker& worker) {
+        return worker.process.pid() == pid && !worker.process.is_reaped();
+      });
 }
 
 }  // namespace launcher

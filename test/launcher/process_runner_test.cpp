@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,7 +11,6 @@
 #include <csignal>
 #include <set>
 
-#include "launcher/workers/progress/stacks.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
 #include "test/support/catch.h"
@@ -325,26 +323,6 @@ TEST_CASE("a failed start does not wait for a worker that does not end") {
   int status = 0;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
-}
-
-TEST_CASE("stacks are missing where no process can be made to take them") {
-  EventLoop loop;
-  launcher::test::bound(loop);
-  std::optional<std::vector<std::string>> texts;
-  const Environment environment = current_environment();
-  rlimit old{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
-  launcher::test::limit(RLIMIT_NOFILE, 1);  // no pipe can be made
-  std::optional<Stacks> stacks;
-  CHECK_NOTHROW(stacks.emplace(
-      loop, std::vector<pid_t>{1, 2}, environment, [&](const auto& all) {
-        texts = all;
-      }));
-  ::setrlimit(RLIMIT_NOFILE, &old);
-  while (stacks && !texts) {
-    loop.run_once();
-  }
-  CHECK(texts == std::vector<std::string>{"", ""});
 }
 
 TEST_CASE("a cgroup that a job of the same number has left is none of ours") {

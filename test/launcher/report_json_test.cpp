@@ -107,8 +107,7 @@ TEST_CASE("other causes as JSON") {
   CHECK(cause_of(WorkersHang{hang}) == object(R"({
     "kind": "hang", "rank": 5, "timeout_seconds": 1.5,
     "hung": [{"rank": 5, "local_rank": 1, "pid": 77, "quiet_seconds": 0,
-              "limit_seconds": 0, "last_report": "", "is_stopped": false,
-              "stack": null}],
+              "limit_seconds": 0, "last_report": "", "is_stopped": false}],
     "others": [{"rank": 4, "last_report": null}]})"));
   using Change = WorldBroken::Change;
   for (const auto& [change, name] :

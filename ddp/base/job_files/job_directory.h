@@ -24,8 +24,6 @@
 // - waits=1        the last collective may wait for other ranks
 // - pass=12        number of completed backward passes
 // - beat=9         no meaning: a number that a program may count up to report
-// - supervisor=99  process of ddprun, which writes it into the new file; it, or
-//                  a tool that it starts, may take the stack of the program
 // - pid=123        process that writes the file, if it is a child of the worker
 //
 // A worker that has not written yet counts as hung only if all workers of its

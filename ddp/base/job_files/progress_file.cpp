@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 
 #include "ddp/base/file_descriptor.h"
 #include "ddp/base/job_files/job_directory.h"
-#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {
@@ -48,23 +46,9 @@ void store(char* place, char value) noexcept {
 
 }  // namespace
 
-std::optional<pid_t> supervisor_of(std::string_view line) {
-  constexpr std::string_view kName = "supervisor=";
-  const size_t at = line.find(kName);
-  if (at == std::string_view::npos) {
-    return std::nullopt;
-  }
-  line.remove_prefix(at + kName.size());
-  return parse_number<pid_t>(line.substr(0, line.find(' ')));
-}
-
 ProgressFile::ProgressFile(const std::string& path) {
   const FileDescriptor file(
       ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
-  char first[64] = {};
-  const ssize_t size = ::pread(file.get(), first, sizeof(first), 0);
-  const auto supervisor = supervisor_of(
-      std::string_view(first, size > 0 ? static_cast<size_t>(size) : 0));
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
       ::pwrite(file.get(), kLine.data(), kLine.size(), 0) !=
@@ -78,9 +62,6 @@ ProgressFile::ProgressFile(const std::string& path) {
   }
   line_ = static_cast<char*>(memory);
   put(kPid, kShortNumber, static_cast<uint64_t>(::getpid()));
-  // Allows ddprun to inspect this process if ptrace is limited to ancestors.
-  // The parent may be a shell between the two.
-  ::prctl(PR_SET_PTRACER, supervisor.value_or(::getppid()), 0, 0, 0);
 }
 
 ProgressFile::~ProgressFile() {

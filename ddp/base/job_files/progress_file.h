@@ -1,12 +1,9 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -65,9 +62,6 @@ class ProgressFile {
   std::atomic<uint64_t> passes_{0};
   std::atomic<std::chrono::seconds> limit_{std::chrono::seconds(0)};
 };
-
-/// Pure: returns the process of ddprun that a new progress file names.
-std::optional<pid_t> supervisor_of(std::string_view line);
 
 /// Returns the file of this process's rank in DDPRUN_JOB_DIR, or null without
 /// one. The first call opens the file, which is the first report.

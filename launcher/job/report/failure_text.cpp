@@ -14,6 +14,18 @@ namespace {
 constexpr size_t kMostMessageBytes = 4000;
 constexpr size_t kMostStrangeBytes = 200;
 
+/// Prepends "    | " to each line.
+std::string indented(const std::string& text) {
+  std::string result = "    | ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') {
+      result += "    | ";
+    }
+  }
+  return result + "\n";
+}
+
 std::string hint_for(const WorkerExit& exit, const WorkersResult& workers) {
   if (exit.status.signal == SIGKILL && workers.oom_kills == 0) {
     return "  not killed by ddprun: often the kernel does it when memory is "
@@ -136,17 +148,6 @@ std::vector<Alike> grouped(const std::vector<WorkerExit>& exits,
 }
 
 }  // namespace
-
-std::string indented(const std::string& text) {
-  std::string result = "    | ";
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') {
-      result += "    | ";
-    }
-  }
-  return result + "\n";
-}
 
 std::string attempt_text(const AttemptResult& result) {
   return result.max_restarts > 0

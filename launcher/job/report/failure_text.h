@@ -28,7 +28,4 @@ std::string attempt_text(const AttemptResult& result);
 /// Returns the last lines of a worker's stderr; empty if there are none.
 std::string stderr_text(const WorkerExit& exit);
 
-/// Prepends "    | " to each line.
-std::string indented(const std::string& text);
-
 }  // namespace launcher

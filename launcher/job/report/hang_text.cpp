@@ -23,11 +23,7 @@ std::string place_of(const HungWorker& worker) {
   if (worker.is_stopped) {
     text += "; it is stopped by a signal, SIGCONT would continue it";
   }
-  text += "\n";
-  if (!worker.stack.empty()) {
-    text += "  where it is:\n" + indented(worker.stack);
-  }
-  return worker.advice.empty() ? text : text + "  " + worker.advice + "\n";
+  return text + "\n";
 }
 
 /// Returns the last reports of the other ranks; ranks with equal reports share

@@ -7,7 +7,7 @@
 namespace launcher {
 
 /// Returns the whole report: hung workers and their quiet time, the last report
-/// of each rank, available stacks, and how the workers ended.
+/// of each rank, and how the workers ended.
 std::string hang_report(const AttemptResult& result, const Hang& hang);
 
 }  // namespace launcher

@@ -37,8 +37,7 @@ ReportJson hang_json(const Hang& hang) {
          {"limit_seconds", seconds_json(worker.limit)},
          {"last_report",
           worker.has_reported ? ReportJson(worker.last_report) : ReportJson()},
-         {"is_stopped", worker.is_stopped},
-         {"stack", text_or_null(worker.stack)}});
+         {"is_stopped", worker.is_stopped}});
   }
   ReportJson others = ReportJson::array();
   for (const RankReport& other : hang.others) {

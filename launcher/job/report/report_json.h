@@ -41,7 +41,7 @@ struct JobState {
 ///   `host` of the failure that was reported to the coordinator first. A hang
 ///   has `timeout_seconds`, `hung` (for each hung worker `rank`, `local_rank`,
 ///   `pid`, `quiet_seconds`, `limit_seconds`, `last_report` (null: none),
-///   `is_stopped`, `stack` (null: unknown)), and `others` (`rank` and
+///   `is_stopped`), and `others` (`rank` and
 ///   `last_report` of the other running workers)
 /// - `out_of_memory_kills`: number of processes that the kernel killed during
 ///   the attempt because memory was full, in `out_of_memory_cgroup`

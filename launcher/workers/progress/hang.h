@@ -19,8 +19,6 @@ struct HungWorker {
   bool has_reported = false;
   std::string last_report{};  ///< for messages; may be empty
   bool is_stopped = false;    ///< stopped by a signal
-  std::string stack{};        ///< stack or kernel function; empty: unknown
-  std::string advice{};       ///< how to enable stacks, if none was found
 };
 
 /// Last report of a worker that does not hang.

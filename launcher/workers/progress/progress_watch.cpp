@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "launcher/machine/process_state.h"
@@ -41,11 +40,9 @@ std::optional<ProgressReading> read_progress(const Fd& file) {
 
 ProgressWatch::ProgressWatch(EventLoop& loop,
                              const LaunchPlan& plan,
-                             const Environment& environment,
                              std::function<bool()> is_held_up,
                              Handler handler)
     : loop_(loop),
-      environment_(environment),
       is_held_up_(std::move(is_held_up)),
       handler_(std::move(handler)),
       timeout_(plan.hang_timeout.value()),
@@ -53,11 +50,8 @@ ProgressWatch::ProgressWatch(EventLoop& loop,
              plan.workers.size(),
              plan.has_other_hosts,
              std::chrono::steady_clock::now()) {
-  const std::string first = "supervisor=" + std::to_string(::getpid()) + " ";
   for (const WorkerSpec& spec : plan.workers) {
-    // If it cannot be written, the program takes its parent for ddprun.
-    std::ignore = ::write(
-        create_log(spec.progress_file, 0600).get(), first.data(), first.size());
+    create_log(spec.progress_file, 0600);
     Fd created(::open(spec.progress_file.c_str(), kReading));
     judge_.expect(workers_.size(),
                   read_progress(created).value_or(ProgressReading()));
@@ -84,18 +78,11 @@ void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
 }
 
-bool ProgressWatch::runs(pid_t pid) const {
-  return stacks_ && stacks_->runs(pid);
-}
-
 void ProgressWatch::pause() {
   loop_.disarm_timer(kLookTimer);
 }
 
 void ProgressWatch::resume() {
-  if (stacks_) {
-    return;  // a hang has been found
-  }
   judge_.restart(std::chrono::steady_clock::now());
   arm_poll();
 }
@@ -116,7 +103,7 @@ void ProgressWatch::poll() {
   if (verdicts.empty()) {
     arm_poll();
   } else {
-    examine(verdicts);
+    handler_(hang_of(verdicts));
   }
 }
 
@@ -133,30 +120,15 @@ void ProgressWatch::read(size_t worker,
   }
 }
 
-void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
-  std::vector<pid_t> processes;
+Hang ProgressWatch::hang_of(
+    const std::vector<HangJudge::Verdict>& verdicts) const {
+  Hang hang;
   for (const HangJudge::Verdict& verdict : verdicts) {
-    hang_.workers.push_back(hung_worker(verdict));
-    processes.push_back(hang_.workers.back().pid);
+    hang.workers.push_back(hung_worker(verdict));
   }
-  hang_.others = reports_except(hang_.workers);
-  hang_.timeout = timeout_;
-  stacks_.emplace(
-      loop_,
-      processes,
-      environment_,
-      [this](const std::vector<std::string>& stacks) { report_hang(stacks); });
-}
-
-void ProgressWatch::report_hang(const std::vector<std::string>& stacks) {
-  for (size_t index = 0; index < stacks.size(); ++index) {
-    if (!stacks[index].empty()) {
-      hang_.workers[index].stack = stacks[index];
-    } else {
-      hang_.workers[index].advice = stack_advice();
-    }
-  }
-  handler_(hang_);
+  hang.others = reports_except(hang.workers);
+  hang.timeout = timeout_;
+  return hang;
 }
 
 HungWorker ProgressWatch::hung_worker(const HangJudge::Verdict& verdict) const {
@@ -170,7 +142,6 @@ HungWorker ProgressWatch::hung_worker(const HangJudge::Verdict& verdict) const {
   hung.has_reported = judge_.has_reported(verdict.worker);
   hung.last_report = describe(judge_.progress_of(verdict.worker));
   hung.is_stopped = is_stopped(hung.pid);
-  hung.stack = kernel_place(hung.pid);
   return hung;
 }
 

@@ -1,12 +1,9 @@
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "launcher/machine/process_state.h"
-#include "launcher/workers/progress/stacks.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -151,62 +148,6 @@ TEST_CASE("workers of a job in a job do not report to the outer one's files") {
                                   "echo \"[$DDPRUN_JOB_DIR]\""});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] []\n[0] []\n");
-}
-
-TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
-  const TemporaryFolder folder;
-  const std::string gdb = folder / "gdb";
-  ddp::test::write_file(gdb,
-                        "#!/bin/sh\necho Reading symbols\n"
-                        "echo Thread 1\n"
-                        "echo \"#0 of $* with ${DDPRUN_TOKEN-no secret}\"\n");
-  REQUIRE(::chmod(gdb.c_str(), 0700) == 0);
-  const auto result = run_ddprun(
-      {"--nproc-per-node=2", "--hang-timeout=1", resource("hang"), "sleep"},
-      {{"PATH", folder.path() + ":" + std::getenv("PATH")},
-       {"DDPRUN_TOKEN", "secret"}});
-  CHECK(result.code() == 128 + SIGKILL);
-  CHECK_THAT(result.err,
-             Contains("  where it is:\n    | Thread 1\n    | #0 of ") &&
-                 Contains(" with no secret\n") && !Contains("Reading symbols"));
-  CHECK(!result.left_something);
-}
-
-TEST_CASE("a program behind a shell learns who may take its stack") {
-  Ddprun job({"--hang-timeout=60",
-              "sh",
-              "-c",
-              R"(sh -c 'cat "$DDPRUN_JOB_DIR/progress_$RANK"; echo'; true)"});
-  const std::string supervisor = "supervisor=" + std::to_string(job.pid());
-  CHECK_THAT(job.finish().out, Contains(supervisor + " "));
-}
-
-TEST_CASE("a report without a stack says how to get one") {
-  const TemporaryFolder folder;
-  const auto report_of_hang = [&] {
-    return run_ddprun({"--nproc-per-node=1",
-                       "--hang-timeout=1",
-                       resource("hang"),
-                       "collective"},
-                      {{"PATH", folder.path()}})
-        .err;
-  };
-  CHECK_THAT(report_of_hang(), Contains("\n  no stack: install gdb"));
-  REQUIRE(::symlink("/bin/false", (folder / "gdb").c_str()) == 0);
-  CHECK_THAT(report_of_hang(), Contains("\n  no stack: gdb and py-spy could"));
-}
-
-TEST_CASE("what gdb writes of threads") {
-  CHECK(launcher::frames_of_gdb("") == "");
-  CHECK(launcher::frames_of_gdb("warning\nThread 2 (x):\n#0  read\n\n#1  f\n"
-                                "[detached]") ==
-        "Thread 2 (x):\n#0  read\n#1  f");
-  CHECK(launcher::frames_of_gdb("#1  0x1 in _ZN4c10d5Store4waitEi () from _Zx\n"
-                                "#2  _Z ()\n#3  _Z4stepv") ==
-        "#1  0x1 in c10d::Store::wait(int) () from _Zx\n#2  _Z ()\n"
-        "#3  step()");
-  CHECK(launcher::frames_of_gdb("#0 " + std::string(100'000, 'x')).size() <
-        10'000);
 }
 
 TEST_CASE("Ctrl-Z stops the workers, which do not hang then") {

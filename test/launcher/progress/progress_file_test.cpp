@@ -17,17 +17,6 @@ using launcher::describe;
 using launcher::parse_progress;
 using namespace std::chrono_literals;
 
-TEST_CASE("a new progress file names ddprun, which may inspect the program") {
-  using ddp::detail::supervisor_of;
-  CHECK(supervisor_of("supervisor=4711 ") == 4711);
-  CHECK(supervisor_of("pid=1 supervisor=4711 beat=2\n") == 4711);
-  for (const char* line :
-       {"", "pid=1 beat=2", "supervisor= ", "supervisor=x "}) {
-    CHECK(!supervisor_of(line));
-  }
-  CHECK(parse_progress("supervisor=4711 step 1").text == "step 1");
-}
-
 TEST_CASE("a progress file of the library's is a line that ddprun reads") {
   const TemporaryFolder folder;
   const std::string path = folder / "progress";
