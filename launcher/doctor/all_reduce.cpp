@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::chrono::seconds kTimeLimit{120};
 constexpr std::chrono::seconds kTimeToStop{20};
-constexpr size_t kMostOutput = 64 << 20;
 
 /// Returns the path of this program.
 std::string own_path() {
@@ -36,19 +35,18 @@ Environment without_own_options(Environment environment) {
   return environment;
 }
 
-/// Returns the line of `err` that explains a failure best: the dynamic
-/// loader's, else the last one of ddprun ("ddprun: ..."). Empty if there is
-/// none.
-std::string reason_in(const std::string& err) {
+/// Returns the line that explains a failure best: the dynamic loader's, else
+/// the last one of ddprun ("ddprun: ..."). Empty if there is none.
+std::string reason_in(const std::string& output) {
   constexpr size_t kMost = 500;
   constexpr std::string_view kOwn = "ddprun: ";
-  const size_t loader = err.find("error while loading shared libraries");
-  const size_t at = loader != std::string::npos ? loader : err.rfind(kOwn);
+  const size_t loader = output.find("error while loading shared libraries");
+  const size_t at = loader != std::string::npos ? loader : output.rfind(kOwn);
   if (at == std::string::npos) {
     return "";
   }
-  const size_t begin = err.rfind('\n', at) + 1;  // npos + 1 is 0
-  return shortened(err.substr(begin, err.find('\n', at) - begin), kMost);
+  const size_t begin = output.rfind('\n', at) + 1;  // npos + 1 is 0
+  return shortened(output.substr(begin, output.find('\n', at) - begin), kMost);
 }
 
 }  // namespace
@@ -113,14 +111,12 @@ AllReduceFacts run_all_reduce(int worker_count,
                             facts.path},
                    .environment = without_own_options(environment),
                    .limit = kTimeLimit,
-                   .grace = kTimeToStop,
-                   .most_bytes = kMostOutput,
-                   .errors = CommandSpec::Errors::capture});
+                   .grace = kTimeToStop});
   AllReduceFacts told = parse_all_reduce(end.output);
   told.is_installed = true;
   told.path = facts.path;
   if (told.seconds == 0 && told.error.empty()) {
-    const std::string reason = reason_in(end.errors);
+    const std::string reason = reason_in(end.output);
     told.error = !end.status ? "it did not end in " +
                                    std::to_string(kTimeLimit.count()) + " s"
                  : reason.empty() ? "it ended without a result"

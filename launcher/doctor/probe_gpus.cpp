@@ -24,8 +24,7 @@ CommandEnd ask_nvidia_smi(std::vector<std::string> arguments,
   arguments.insert(arguments.begin(), "nvidia-smi");
   return run_command({.argv = std::move(arguments),
                       .environment = environment,
-                      .limit = kLimit,
-                      .errors = CommandSpec::Errors::to_output});
+                      .limit = kLimit});
 }
 
 std::string_view trimmed(std::string_view text) {
