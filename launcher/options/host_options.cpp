@@ -96,7 +96,7 @@ void HostOptions::bind_coordinated(CommandLine& line) {
   line.value("rdzv-conf",
              "K=V,...",
              "With several hosts: join_timeout [600], keep_alive_interval "
-             "[5], keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; "
+             "[5], keep_alive_max_attempt [3]; "
              "with c10d last_call_timeout [30] and is_host; else "
              "meeting_port [100 above --master-port; 0: none]",
              unless_alone([this](const std::string& text) {
@@ -116,7 +116,6 @@ CommandLine::Setter HostOptions::unless_alone(CommandLine::Setter set) {
 void HostOptions::read_settings(
     const std::map<std::string, std::string>& settings) {
   unknown_settings_ = check_settings(settings);
-  settings_ = settings;
   for (const auto& [name, value] : settings) {
     if (name == "join_timeout") {
       timeouts_.join = parse_seconds(value);
@@ -213,8 +212,6 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
   config.local_address = local_address_;
   config.scheduler = given.scheduler;
   config.timeouts = timeouts_;
-  const auto file = settings_.find("token_file");
-  config.token_file = file == settings_.end() ? "" : file->second;
   return config;
 }
 

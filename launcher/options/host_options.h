@@ -56,7 +56,6 @@ class HostOptions {
   std::optional<bool> is_host_;
   std::optional<int> meeting_port_;  // 0: static hosts have no coordinator
   RendezvousTimeouts timeouts_;
-  std::map<std::string, std::string> settings_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;
   bool no_cluster_ = false;

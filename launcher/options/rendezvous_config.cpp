@@ -36,8 +36,7 @@ struct Setting {
 };
 
 /// Keys of ddprun, and keys that torchrun 2.11's backends static and c10d read.
-constexpr std::array<Setting, 14> kSettings{{
-    {"token_file", SettingKind::text},
+constexpr std::array<Setting, 13> kSettings{{
     {"meeting_port", SettingKind::port},
     {"timeout", SettingKind::number},
     {"read_timeout", SettingKind::number},

@@ -70,8 +70,7 @@ struct CoordinatedConfig {
   std::string local_address;
   std::string scheduler;  ///< that gives the number of hosts; empty: none
   std::string role;
-  std::string token;       ///< secret of the job's hosts; empty: none
-  std::string token_file;  ///< file with the token; empty: see job_token()
+  std::string token;  ///< secret of the job's hosts; empty: none
   RendezvousTimeouts timeouts{};
 };
 

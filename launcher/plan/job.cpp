@@ -11,7 +11,6 @@
 #include "launcher/net/address.h"
 #include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
-#include "launcher/plan/job_token.h"
 
 namespace launcher {
 namespace {
@@ -136,8 +135,7 @@ void warn_of_open_job(Job& job,
     job.warnings.push_back(
         "anyone who reaches " + text_of(endpoint) +
         " can take part in this job; set DDPRUN_TOKEN to the same secret on "
-        "all hosts, or name a file that holds it (--rdzv-conf "
-        "token_file=FILE)");
+        "all hosts");
   }
 }
 
@@ -161,7 +159,8 @@ void complete_rendezvous(Job& job) {
   common->terms.run_id = job.run_id;
   common->terms.max_restarts = job.options.max_restarts;
   common->role = job.options.role;
-  common->token = job_token(common->token_file, job.environment);
+  const std::string* token = find_variable(job.environment, "DDPRUN_TOKEN");
+  common->token = token != nullptr ? *token : "";
   std::visit(Overloaded{[](UncoordinatedConfig&) {},
                         [&job](auto& config) { complete_kind(job, config); }},
              job.options.rendezvous);

@@ -35,7 +35,7 @@ struct Job {
 ///
 /// Static hosts without a coordinator cannot agree on a restart, so
 /// max_restarts becomes 0, with a warning. For hosts with a coordinator,
-/// completes their CoordinatedConfig; its token is the result of job_token().
+/// completes their CoordinatedConfig; its token is DDPRUN_TOKEN.
 ///
 /// @throws LaunchError if the machine cannot run the job: missing GPUs, a
 ///   program that is not found, or more ranks than an int can count

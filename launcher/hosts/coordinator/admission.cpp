@@ -68,7 +68,7 @@ std::string refusal_of(const Hello& hello,
   if (!admission.token.empty() &&
       !is_same_token(admission.token, hello.token)) {
     return "expected the token of the job, but got another one or none; give "
-           "all its hosts the same DDPRUN_TOKEN or token_file";
+           "all its hosts the same DDPRUN_TOKEN";
   }
   if (hello.keep_alive != admission.keep_alive) {
     return "expected --rdzv-conf keep_alive_interval of " +

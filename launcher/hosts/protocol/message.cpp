@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/plan/job_token.h"
 
 namespace launcher {
 namespace {
 
 using MessageJson = nlohmann::json;
 
+constexpr size_t kLongestToken = 1024;
 constexpr size_t kLongestText = 2000;
 // encode() replaces invalid bytes, which can make a text longer.
 constexpr size_t kLongestReadText = 4 * kLongestText;
