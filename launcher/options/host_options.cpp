@@ -1,6 +1,7 @@
 #include "launcher/options/host_options.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
@@ -115,22 +116,34 @@ CommandLine::Setter HostOptions::unless_alone(CommandLine::Setter set) {
 
 void HostOptions::read_settings(
     const std::map<std::string, std::string>& settings) {
-  unknown_settings_ = check_settings(settings);
-  for (const auto& [name, value] : settings) {
-    if (name == "join_timeout") {
-      timeouts_.join = parse_seconds(value);
-    } else if (name == "last_call_timeout") {
-      timeouts_.last_call = parse_seconds(value);
-    } else if (name == "keep_alive_interval") {
-      timeouts_.keep_alive =
-          std::clamp(parse_seconds(value), kLeastKeepAlive, kMostKeepAlive);
-    } else if (name == "keep_alive_max_attempt") {
-      timeouts_.keep_alive_attempts = parse_integer(value, 1, 1000);
-    } else if (name == "meeting_port") {
-      meeting_port_ = parse_integer(value, 0, 65535);
-    } else if (name == "is_host") {
-      is_host_ = std::string("1TtYy").find(value.front()) != std::string::npos;
+  for (const auto& [key, value] : settings) {
+    try {
+      read_setting(key, value);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(key + ": " + error.what());
     }
+    const std::string warning = warning_about_setting(key);
+    if (!warning.empty()) {
+      unknown_settings_.push_back(warning);
+    }
+  }
+}
+
+void HostOptions::read_setting(const std::string& key,
+                               const std::string& value) {
+  if (key == "join_timeout") {
+    timeouts_.join = parse_seconds(value);
+  } else if (key == "last_call_timeout") {
+    timeouts_.last_call = parse_seconds(value);
+  } else if (key == "keep_alive_interval") {
+    timeouts_.keep_alive =
+        std::clamp(parse_seconds(value), kLeastKeepAlive, kMostKeepAlive);
+  } else if (key == "keep_alive_max_attempt") {
+    timeouts_.keep_alive_attempts = parse_integer(value, 1, 1000);
+  } else if (key == "meeting_port") {
+    meeting_port_ = parse_integer(value, 0, 65535);
+  } else if (key == "is_host") {
+    is_host_ = parse_truth(value);
   }
 }
 

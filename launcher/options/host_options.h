@@ -26,7 +26,8 @@ class HostOptions {
   /// @throws UsageError when the options contradict each other
   void resolve(LaunchOptions& options, const Environment& environment) const;
 
-  /// A line for each unknown key of --rdzv-conf: see check_settings().
+  /// A line for each unknown key of --rdzv-conf: see
+  /// warning_about_setting().
   const std::vector<std::string>& unknown_settings() const {
     return unknown_settings_;
   }
@@ -36,6 +37,7 @@ class HostOptions {
   /// Returns a setter that --standalone beats.
   CommandLine::Setter unless_alone(CommandLine::Setter set);
   void read_settings(const std::map<std::string, std::string>& settings);
+  void read_setting(const std::string& key, const std::string& value);
   GivenHosts given_hosts() const;
   void check(const HostRange& hosts, const GivenHosts& given) const;
   bool has_dynamic_ranks(const HostRange& hosts) const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <climits>
 #include <stdexcept>
 #include <type_traits>
 
@@ -28,74 +27,26 @@ Common* common_of(Config& config) {
       config);
 }
 
-enum class SettingKind { port, number, seconds, truth, store, text };
-
-struct Setting {
-  const char* key;
-  SettingKind kind;
-};
-
 /// Keys of ddprun, and keys that torchrun 2.11's backends static and c10d read.
-constexpr std::array<Setting, 13> kSettings{{
-    {"meeting_port", SettingKind::port},
-    {"timeout", SettingKind::number},
-    {"read_timeout", SettingKind::number},
-    {"join_timeout", SettingKind::seconds},
-    {"last_call_timeout", SettingKind::seconds},
-    {"close_timeout", SettingKind::number},
-    {"heartbeat_timeout", SettingKind::number},
-    {"keep_alive_interval", SettingKind::seconds},
-    {"keep_alive_max_attempt", SettingKind::number},
-    {"is_host", SettingKind::truth},
-    {"store_type", SettingKind::store},
-    {"rank", SettingKind::text},
-    {"local_addr", SettingKind::text},
-}};
+constexpr std::array<const char*, 13> kSettings{"meeting_port",
+                                                "timeout",
+                                                "read_timeout",
+                                                "join_timeout",
+                                                "last_call_timeout",
+                                                "close_timeout",
+                                                "heartbeat_timeout",
+                                                "keep_alive_interval",
+                                                "keep_alive_max_attempt",
+                                                "is_host",
+                                                "store_type",
+                                                "rank",
+                                                "local_addr"};
 
 /// Removes quotes around the whole text, which a shell would have removed.
 std::string_view unquoted(std::string_view text) {
   const bool is_quoted = text.size() > 1 && text.front() == text.back() &&
                          (text.front() == '\'' || text.front() == '"');
   return is_quoted ? text.substr(1, text.size() - 2) : text;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  return text;
-}
-
-void check_setting(SettingKind kind, const std::string& value) {
-  switch (kind) {
-    case SettingKind::port:
-      parse_integer(value, 0, 65535);
-      break;
-    case SettingKind::number:
-      parse_integer(value, 1, INT_MAX);
-      break;
-    case SettingKind::seconds:
-      parse_seconds(value);
-      break;
-    case SettingKind::truth:
-      parse_choice(
-          lower(value),
-          {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"});
-      break;
-    case SettingKind::store:
-      parse_choice(lower(value), {"tcp", "file"});
-      break;
-    case SettingKind::text:
-      break;
-  }
-}
-
-std::vector<std::string> known_keys() {
-  std::vector<std::string> keys;
-  for (const Setting& setting : kSettings) {
-    keys.emplace_back(setting.key);
-  }
-  return keys;
 }
 
 }  // namespace
@@ -188,27 +139,21 @@ std::map<std::string, std::string> parse_settings(std::string_view text) {
   return settings;
 }
 
-std::vector<std::string> check_settings(
-    const std::map<std::string, std::string>& settings) {
-  std::vector<std::string> unknown;
-  for (const auto& entry : settings) {
-    const std::string& key = entry.first;
-    const auto known = std::find_if(
-        kSettings.begin(), kSettings.end(), [&key](const Setting& setting) {
-          return key == setting.key;
-        });
-    if (known == kSettings.end()) {
-      unknown.push_back("--rdzv-conf: nobody reads the key " + key +
-                        ddp::detail::did_you_mean(key, known_keys()));
-      continue;
-    }
-    try {
-      check_setting(known->kind, entry.second);
-    } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(key + ": " + error.what());
-    }
-  }
-  return unknown;
+std::string warning_about_setting(const std::string& key) {
+  const std::vector<std::string> known(kSettings.begin(), kSettings.end());
+  return std::find(known.begin(), known.end(), key) != known.end()
+             ? ""
+             : "--rdzv-conf: nobody reads the key " + key +
+                   ddp::detail::did_you_mean(key, known);
+}
+
+bool parse_truth(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  const std::string known = parse_choice(
+      text, {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"});
+  return known == "1" || known[0] == 't' || known[0] == 'y';
 }
 
 std::string parse_host(std::string_view text) {

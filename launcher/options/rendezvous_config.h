@@ -133,11 +133,13 @@ const std::vector<std::string>& backend_names();
 /// key is repeated, the last value wins.
 std::map<std::string, std::string> parse_settings(std::string_view text);
 
-/// Checks the values of the known settings.
-///
-/// @returns a line for each unknown setting, with the most similar known one
-std::vector<std::string> check_settings(
-    const std::map<std::string, std::string>& settings);
+/// Returns a line for a setting that neither ddprun nor torchrun reads, with
+/// the most similar known one; empty for a known setting.
+std::string warning_about_setting(const std::string& key);
+
+/// Parses the value of is_host: 1, true, t, yes, y, 0, false, f, no or n, in
+/// lower or upper case.
+bool parse_truth(std::string text);
 
 /// Parses --local-addr: the name or address of a host, without a port, or an
 /// empty text.

