@@ -12,8 +12,7 @@ Findings diagnose(const MachineFacts& machine, const JobShape& job);
 /// Judges devices: GPUs, the driver, CUDA_VISIBLE_DEVICES, links, and NUMA
 /// nodes compared with the number of workers. Part of diagnose().
 Findings diagnose_gpus(const MachineFacts& machine, const JobShape& job);
-/// Judges names, ports, and the interfaces that Gloo and NCCL use. Part of
-/// diagnose().
+/// Judges names and ports. Part of diagnose().
 Findings diagnose_network(const MachineFacts& machine, const JobShape& job);
 /// Judges CPUs, memory, limits and the folder for temporary files. Part of
 /// diagnose().
@@ -28,10 +27,5 @@ int visible_gpu_count(const MachineFacts& machine);
 
 /// Returns the default number of workers: one for each visible GPU, else two.
 int usual_worker_count(const MachineFacts& machine);
-
-/// Returns the names of the interfaces that NCCL would use: those that
-/// NCCL_SOCKET_IFNAME allows; else InfiniBand interfaces; else all except
-/// Docker's, loopback and virbr interfaces; else one of the latter.
-std::vector<std::string> nccl_interfaces(const MachineFacts& machine);
 
 }  // namespace launcher

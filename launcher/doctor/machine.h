@@ -38,10 +38,6 @@ struct HostAddress {
   std::string text;
   bool is_own = false;  ///< belongs to an interface of this host
   bool is_loopback = false;
-  /// Reverse name of the address. Empty if there is none, or if it was not
-  /// looked up: for loopback addresses, and for all addresses except the first.
-  std::string name{};
-  bool is_of_name = true;  ///< `name` resolves to this address
 };
 
 /// A host name and the addresses that it resolves to.
@@ -61,19 +57,10 @@ struct PortFacts {
   bool may_be_met = false;
 };
 
-struct NetworkInterface {
-  std::string name;
-  bool is_up = false;
-  bool is_loopback = false;
-  std::vector<std::string> addresses{};  ///< IPv4 and IPv6
-};
-
 struct NetworkFacts {
   NameFacts host;
   std::optional<NameFacts> endpoint;  ///< where the job's ranks would connect
   std::vector<PortFacts> ports;       ///< if the endpoint is this host
-  std::vector<NetworkInterface> interfaces;
-  std::string route_interface;  ///< interface name; empty: unknown
 };
 
 struct SystemFacts {

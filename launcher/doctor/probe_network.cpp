@@ -1,7 +1,5 @@
 #include "launcher/doctor/probes.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 
 #include <algorithm>
@@ -49,60 +47,6 @@ std::string process_with(const std::string& inode) {
   return "";
 }
 
-bool is_ip(const sockaddr* address) {
-  return address != nullptr &&
-         (address->sa_family == AF_INET || address->sa_family == AF_INET6);
-}
-
-NetworkInterface& interface_named(std::vector<NetworkInterface>& all,
-                                  const std::string& name) {
-  const auto known =
-      std::find_if(all.begin(), all.end(), [&](const auto& each) {
-        return each.name == name;
-      });
-  return known != all.end() ? *known : all.emplace_back(NetworkInterface{name});
-}
-
-std::vector<NetworkInterface> read_interfaces() {
-  std::vector<NetworkInterface> all;
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) {
-    return all;
-  }
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
-      first, &::freeifaddrs);
-  for (const ifaddrs* next = first; next != nullptr; next = next->ifa_next) {
-    NetworkInterface& each = interface_named(all, next->ifa_name);
-    each.is_up = (next->ifa_flags & IFF_UP) != 0;
-    each.is_loopback = (next->ifa_flags & IFF_LOOPBACK) != 0;
-    if (is_ip(next->ifa_addr)) {
-      each.addresses.push_back(
-          numeric_host(ddp::detail::as_address(next->ifa_addr)));
-    }
-  }
-  return all;
-}
-
-/// Looks up the reverse name of the address.
-void reverse_lookup(const SocketAddress& address, HostAddress& facts) {
-  std::array<char, NI_MAXHOST> name{};
-  if (::getnameinfo(address.get(),
-                    address.size,
-                    name.data(),
-                    name.size(),
-                    nullptr,
-                    0,
-                    NI_NAMEREQD) != 0) {
-    return;
-  }
-  facts.name = name.data();
-  const auto found = addresses_of(facts.name, 0);
-  facts.is_of_name =
-      std::any_of(found.begin(), found.end(), [&](const auto& each) {
-        return numeric_host(each) == facts.text;
-      });
-}
-
 NameFacts look_up(const std::string& name, const ddp::detail::Resolved& found) {
   NameFacts facts{name, "", {}};
   for (const SocketAddress& address : found.addresses) {
@@ -111,8 +55,6 @@ NameFacts look_up(const std::string& name, const ddp::detail::Resolved& found) {
   }
   if (found.addresses.empty()) {
     facts.error = found.error == 0 ? "no address" : ::gai_strerror(found.error);
-  } else if (!is_loopback(found.addresses.front())) {
-    reverse_lookup(found.addresses.front(), facts.addresses.front());
   }
   return facts;
 }
@@ -127,18 +69,6 @@ PortFacts look_at(const RendezvousEndpoint::Port& port) {
     facts.holder = port_holder(port.number);
   }
   return facts;
-}
-
-/// Returns the interface of the route to `target`.
-std::string interface_towards(const SocketAddress& target,
-                              const std::vector<NetworkInterface>& interfaces) {
-  const std::string own = numeric_host(ddp::detail::local_end_towards(target));
-  for (const NetworkInterface& each : interfaces) {
-    if (std::count(each.addresses.begin(), each.addresses.end(), own) > 0) {
-      return each.name;
-    }
-  }
-  return "";
 }
 
 }  // namespace
@@ -205,7 +135,6 @@ RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
 NetworkFacts probe_network(const std::string& host_name,
                            const RendezvousEndpoint& point) {
   NetworkFacts facts;
-  facts.interfaces = read_interfaces();
   facts.host = look_up(host_name, ddp::detail::resolve(host_name, 0));
   if (!point.host) {
     return facts;
@@ -214,9 +143,6 @@ NetworkFacts probe_network(const std::string& host_name,
   const auto there = ddp::detail::resolve(*point.host, kAnyPort);
   const std::vector<SocketAddress>& found = there.addresses;
   facts.endpoint = look_up(*point.host, there);
-  if (!found.empty()) {
-    facts.route_interface = interface_towards(found.front(), facts.interfaces);
-  }
   if (std::any_of(found.begin(), found.end(), is_own)) {
     for (const RendezvousEndpoint::Port& port : point.ports) {
       facts.ports.push_back(look_at(port));

@@ -48,11 +48,7 @@ class DoctorsFolder {
                  Bound bound = {}) const {
     const auto exec = [&] {
       // As on a host without GPUs and settings.
-      for (const char* name : {"CUDA_VISIBLE_DEVICES",
-                               "GLOO_SOCKET_IFNAME",
-                               "NCCL_SOCKET_IFNAME"}) {
-        ::unsetenv(name);
-      }
+      ::unsetenv("CUDA_VISIBLE_DEVICES");
       for (const auto& [name, value] : variables) {
         ::setenv(name.c_str(), value.c_str(), 1);
       }
@@ -107,7 +103,6 @@ TEST_CASE("the doctor looks at this machine and tries an all-reduce") {
   CHECK(line_about("all-reduce", result) ==
         "ok       all-reduce: 2 ranks over gloo: 1 MiB in 1.0 ms, 1.0 GB/s of "
         "bus bandwidth");
-  CHECK_THAT(line_about("Gloo", result), Contains("ok "));
   CHECK_THAT(line_about("open files", result), Contains("ok "));
   CHECK_THAT(line_about("port", result), Contains("ok "));
   for (const char* subject :
@@ -178,17 +173,9 @@ TEST_CASE("the doctor where limits are small") {
                  Contains("but rank 0 takes some 96; run `ulimit -n "));
 }
 
-TEST_CASE("the doctor and settings that name what is not there") {
+TEST_CASE("the doctor where no temporary file can be made") {
   const auto result = DoctorsFolder().examine({"--nproc-per-node=1"},
-                                              {{"GLOO_SOCKET_IFNAME", "eth97"},
-                                               {"NCCL_SOCKET_IFNAME", "eth98"},
-                                               {"TMPDIR", "/no/such/folder"}});
-  CHECK(result.code() == 1);
-  CHECK_THAT(line_about("Gloo", result),
-             Contains("error    Gloo: GLOO_SOCKET_IFNAME=eth97, but this host "
-                      "has "));
-  CHECK_THAT(line_about("NCCL's sockets", result),
-             Contains("NCCL_SOCKET_IFNAME=eth98 fits no interface"));
+                                              {{"TMPDIR", "/no/such/folder"}});
   CHECK_THAT(line_about("temporary files", result),
              Contains("warning  temporary files: /no/such/folder cannot be "
                       "written to (No such file or directory)"));

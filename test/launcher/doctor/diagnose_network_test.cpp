@@ -29,8 +29,6 @@ Said said_of(const std::string& subject,
 
 const JobShape kTwoHosts{.workers = 1, .hosts = 2, .host_rank = 0};
 
-using Names = std::vector<std::string>;
-
 }  // namespace
 
 TEST_CASE("the host's own name") {
@@ -109,86 +107,6 @@ TEST_CASE("a meeting port may be another ddprun's of the job") {
   port.holder = "ddprun (pid 77)";
   port.may_be_met = false;  // rank 0's store is to listen there
   CHECK(said_of("port", machine).severity == Severity::error);
-}
-
-TEST_CASE("names of addresses") {
-  MachineFacts machine = sound_machine();
-  HostAddress& own = machine.network.host.addresses.at(0);
-  CHECK(said_of("reverse name", machine).text ==
-        "10.0.0.7 has no name, and needs none; ");
-  own.name = "node7";
-  CHECK(said_of("reverse name", machine).text == "10.0.0.7 is node7; ");
-  own.is_of_name = false;
-  const Said wrong = said_of("reverse name", machine);
-  CHECK(wrong.severity == Severity::warning);
-  CHECK_THAT(wrong.text,
-             Contains("10.0.0.7 is node7, which is another address; correct"));
-  const auto count = [&] {
-    const Findings all = diagnose_network(machine, kTwoHosts);
-    return std::count_if(all.begin(), all.end(), [](const Finding& finding) {
-      return finding.subject == "reverse name";
-    });
-  };
-  machine.network.endpoint = machine.network.host;
-  CHECK(count() == 1);
-  machine.network.endpoint->addresses = {{"10.0.0.8", false, false}};
-  CHECK(count() == 2);
-  machine.network.endpoint->addresses = {{"127.0.0.1", true, true}};
-  CHECK(count() == 1);
-}
-
-TEST_CASE("Gloo's interface") {
-  MachineFacts machine = sound_machine();
-  std::string& setting = machine.environment["GLOO_SOCKET_IFNAME"];
-  CHECK_THAT(said_of("Gloo", machine).text, Contains("over loopback"));
-  machine.network.route_interface = "eth0";
-  CHECK_THAT(said_of("Gloo", machine, kTwoHosts).text, Contains("over eth0"));
-  setting = "eth0";
-  CHECK(said_of("Gloo", machine, kTwoHosts).severity == Severity::ok);
-  setting = "eth0,eth9";
-  CHECK(said_of("Gloo", machine).severity == Severity::error);
-  CHECK(said_of("Gloo", machine).text ==
-        "GLOO_SOCKET_IFNAME=eth0,eth9, but this host has lo, docker0, eth0 and "
-        "eth1; name one of these, or unset it");
-  setting = "eth1";
-  CHECK_THAT(said_of("Gloo", machine).text, Contains("eth1 is down; bring"));
-  setting = "lo";
-  CHECK(said_of("Gloo", machine).severity == Severity::ok);
-  CHECK(said_of("Gloo", machine, kTwoHosts).severity == Severity::warning);
-}
-
-TEST_CASE("the interfaces that NCCL takes") {
-  MachineFacts machine = gpu_machine();
-  auto& interfaces = machine.network.interfaces;
-  CHECK(nccl_interfaces(machine) == Names{"eth0"});
-  const std::vector<std::pair<std::string, Names>> cases{
-      {"eth", {"eth0"}},
-      {"=eth0", {"eth0"}},
-      {"=eth", {}},
-      {"^docker", {"lo", "eth0"}},
-      {"^=lo,docker0", {"eth0"}},
-      {"lo,eth", {"lo", "eth0"}},
-      {"eth1", {}}};  // eth1 is down
-  for (const auto& [setting, names] : cases) {
-    CAPTURE(setting);
-    machine.environment["NCCL_SOCKET_IFNAME"] = setting;
-    CHECK(nccl_interfaces(machine) == names);
-  }
-  CHECK(said_of("NCCL's sockets", machine).severity == Severity::error);
-  CHECK_THAT(said_of("NCCL's sockets", machine).text,
-             Contains("NCCL_SOCKET_IFNAME=eth1 fits no interface that is up"));
-  machine.environment["NCCL_SOCKET_IFNAME"] = "lo";
-  CHECK(said_of("NCCL's sockets", machine, kTwoHosts).severity ==
-        Severity::warning);
-  machine.environment.clear();
-  interfaces.push_back({"ib0", true, false, {"10.1.0.7"}});
-  CHECK(nccl_interfaces(machine) == Names{"ib0"});
-  interfaces.erase(interfaces.begin() + 2, interfaces.end());
-  CHECK(nccl_interfaces(machine) == Names{"docker0"});
-  interfaces.pop_back();
-  CHECK(nccl_interfaces(machine) == Names{"lo"});
-  interfaces.clear();
-  CHECK(said_of("NCCL's sockets", machine).severity == Severity::error);
 }
 
 TEST_CASE("where a command line's job would meet") {
