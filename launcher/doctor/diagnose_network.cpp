@@ -84,16 +84,13 @@ Finding diagnose_port(const PortFacts& port) {
     return all_well(
         "port", std::to_string(port.port) + " (" + port.option + ") is free");
   }
-  if (port.may_be_met && port.holder.rfind("ddprun (", 0) == 0) {
-    return all_well("port",
-                    std::to_string(port.port) + " (" + port.option +
-                        ") is held by " + port.holder +
-                        ", which this one would call there");
-  }
-  return failing(
-      "port",
-      port.refusal + (port.holder.empty() ? "" : ", by " + port.holder),
-      "end that, or give another " + port.option);
+  const std::string fix =
+      "end the process that listens there (ss -ltnp), or give another " +
+      port.option;
+  return port.may_be_met ? warning("port",
+                                   port.refusal,
+                                   fix + ", unless it is a ddprun of this job")
+                         : failing("port", port.refusal, fix);
 }
 
 }  // namespace

@@ -52,7 +52,6 @@ struct PortFacts {
   int port = 0;
   std::string option;   ///< command line option that names the port
   std::string refusal;  ///< "port 80 is in use"; empty: free
-  std::string holder;   ///< "nginx (pid 77)"; empty: unknown
   /// Whether another ddprun of the job may already listen there, on this host.
   bool may_be_met = false;
 };

@@ -3,49 +3,15 @@
 #include <netdb.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <filesystem>
-#include <iterator>
-#include <memory>
-#include <sstream>
 #include <vector>
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/base/text_file.h"
 #include "launcher/net/address.h"
 #include "launcher/net/port.h"
 
 namespace launcher {
 namespace {
-
-namespace fs = std::filesystem;
-
-bool has_socket(const fs::path& process, const std::string& link) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
-    if (fs::read_symlink(entry.path(), error) == link) {
-      return true;
-    }
-  }
-  return false;
-}
-
-std::string process_with(const std::string& inode) {
-  const std::string link = "socket:[" + inode + "]";
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string pid = entry.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos ||
-        !has_socket(entry.path(), link)) {
-      continue;
-    }
-    const std::string name = read_text(entry.path() / "comm");
-    return name.substr(0, name.find('\n')) + " (pid " + pid + ")";
-  }
-  return "";
-}
 
 NameFacts look_up(const std::string& name, const ddp::detail::Resolved& found) {
   NameFacts facts{name, "", {}};
@@ -60,46 +26,17 @@ NameFacts look_up(const std::string& name, const ddp::detail::Resolved& found) {
 }
 
 PortFacts look_at(const RendezvousEndpoint::Port& port) {
-  PortFacts facts{port.number, port.option, "", "", port.may_be_met};
+  PortFacts facts{port.number, port.option, "", port.may_be_met};
   try {
     PortReservation{port.number};
   } catch (const LaunchError& error) {
     const std::string text = error.what();
     facts.refusal = text.substr(0, text.find(';'));
-    facts.holder = port_holder(port.number);
   }
   return facts;
 }
 
 }  // namespace
-
-std::optional<std::string> listening_inode(std::string_view table, int port) {
-  // Fields: number local remote state queues timer retransmits uid timeout
-  // inode ...
-  constexpr const char* kListens = "0A";
-  std::array<char, 8> wanted{};
-  std::snprintf(wanted.data(), wanted.size(), ":%04X", port);
-  std::istringstream lines{std::string(table)};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    const std::vector<std::string> words{
-        std::istream_iterator<std::string>(fields), {}};
-    if (words.size() > 9 && words[3] == kListens &&
-        words[1].substr(words[1].find(':')) == wanted.data()) {
-      return words[9];
-    }
-  }
-  return std::nullopt;
-}
-
-std::string port_holder(int port) {
-  for (const char* table : {"/proc/net/tcp6", "/proc/net/tcp"}) {
-    if (const auto inode = listening_inode(read_text(table), port)) {
-      return process_with(*inode);
-    }
-  }
-  return "";
-}
 
 RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
   return std::visit(

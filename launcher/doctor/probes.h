@@ -35,14 +35,6 @@ std::vector<std::vector<std::string>> parse_links(std::string_view text,
 /// none. Pure.
 int parse_cuda_version(std::string_view text);
 
-/// Returns the process that listens on a TCP port of this host: "nginx (pid
-/// 77)". Empty if there is none, or if the process belongs to another user.
-std::string port_holder(int port);
-
-/// Returns the inode of the socket that listens on a port, from the text of
-/// /proc/net/tcp or tcp6. Returns std::nullopt if there is none. Pure function.
-std::optional<std::string> listening_inode(std::string_view table, int port);
-
 /// Endpoint where the hosts of a command line's job would connect.
 struct RendezvousEndpoint {
   struct Port {

@@ -147,9 +147,8 @@ TEST_CASE("the doctor where a program holds the port") {
   CHECK(result.code() == 1);
   CHECK(line_about("port", result) ==
         "error    port: port " + port +
-            " is in use on this host, by ddprun_test (pid " +
-            std::to_string(::getpid()) +
-            "); end that, or give another --master-port");
+            " is in use on this host; end the process that listens there (ss "
+            "-ltnp), or give another --master-port");
 }
 
 TEST_CASE("the doctor and names that do not resolve") {

@@ -47,7 +47,7 @@ TEST_CASE("every finding that is not ok says what to do") {
   machine.gpu.cuda = 12020;
   machine.network.host = {"node7", "Name or service not known", {}};
   machine.network.endpoint = NameFacts{"node0", "Try again", {}};
-  machine.network.ports = {{29500, "--master-port", "it is in use", ""}};
+  machine.network.ports = {{29500, "--master-port", "it is in use"}};
   machine.system = {};
   machine.system.temporary_error = "Read-only file system";
   machine.all_reduce.nccl = 21805;
