@@ -14,8 +14,7 @@ Findings diagnose(const MachineFacts& machine, const JobShape& job);
 Findings diagnose_gpus(const MachineFacts& machine, const JobShape& job);
 /// Judges names and ports. Part of diagnose().
 Findings diagnose_network(const MachineFacts& machine, const JobShape& job);
-/// Judges CPUs, memory, limits and the folder for temporary files. Part of
-/// diagnose().
+/// Judges CPUs, shared memory and open files. Part of diagnose().
 Findings diagnose_system(const MachineFacts& machine, const JobShape& job);
 /// Judges LibTorch, CUDA and NCCL against the driver, and the all-reduce. Part
 /// of diagnose().

@@ -19,27 +19,6 @@ Finding diagnose_cpus(const SystemFacts& system, const JobShape& job) {
              : all_well("CPUs", text);
 }
 
-/// Memory that a worker with LibTorch uses before it allocates any data.
-constexpr int64_t kLeastMemory = int64_t{512} << 20;
-
-Finding diagnose_memory(const SystemFacts& system, const JobShape& job) {
-  const std::string text =
-      bytes_text(system.free_memory_bytes) + " of " +
-      bytes_text(system.memory_bytes) + " free" +
-      (system.is_memory_of_cgroup ? " (the cgroup's limit)" : "");
-  if (system.free_memory_bytes < kLeastMemory * job.workers) {
-    return warning("memory",
-                   text + " for " + count_text(job.workers, "worker") +
-                       ", and each takes some " + bytes_text(kLeastMemory) +
-                       " before its model",
-                   system.is_memory_of_cgroup
-                       ? "start fewer, or raise the limit (docker --memory, "
-                         "the batch system's options)"
-                       : "start fewer, or end what else runs");
-  }
-  return all_well("memory", text);
-}
-
 /// NVIDIA recommends 1 GiB for a container; this value is equal for 8 GPUs.
 constexpr int64_t kSharedMemoryOfWorker = int64_t{128} << 20;
 
@@ -105,35 +84,13 @@ Finding diagnose_open_files(const SystemFacts& system, const JobShape& job) {
   return all_well(subject, "at most " + limits);
 }
 
-Finding diagnose_cgroup(const SystemFacts& system) {
-  return all_well(
-      "cgroup",
-      system.has_job_cgroup
-          ? "ddprun may make one, and ends a job's processes by it"
-          : "ddprun may make none, and finds a job's processes one by one");
-}
-
-Finding diagnose_temporary(const SystemFacts& system) {
-  const std::string& folder = system.temporary_folder;
-  if (!system.temporary_error.empty()) {
-    return warning("temporary files",
-                   folder + " cannot be written to (" + system.temporary_error +
-                       "), so workers may have no error file",
-                   "set TMPDIR to a folder of yours");
-  }
-  return all_well("temporary files", "in " + folder);
-}
-
 }  // namespace
 
 Findings diagnose_system(const MachineFacts& machine, const JobShape& job) {
   const SystemFacts& system = machine.system;
   return {diagnose_cpus(system, job),
-          diagnose_memory(system, job),
           diagnose_shared_memory(machine, job),
-          diagnose_open_files(system, job),
-          diagnose_cgroup(system),
-          diagnose_temporary(system)};
+          diagnose_open_files(system, job)};
 }
 
 }  // namespace launcher

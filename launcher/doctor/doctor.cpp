@@ -46,7 +46,7 @@ Diagnosis examine(const DoctorOptions& options,
     host.gpu_count = static_cast<int>(machine.gpu.gpus.size());
   }
   machine.network = probe_network(host.name, rendezvous_endpoint(options.job));
-  machine.system = probe_system(host, environment);
+  machine.system = probe_system(host);
   const JobShape job = shape_of_job(options.job, host, environment, machine);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);
   const Findings findings = diagnose(machine, job);

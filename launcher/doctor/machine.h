@@ -69,12 +69,6 @@ struct SystemFacts {
   std::optional<int64_t> free_shared_memory_bytes;  ///< free space in /dev/shm
   uint64_t open_files = 0;       ///< soft limit of open files
   uint64_t most_open_files = 0;  ///< hard limit of open files
-  bool has_job_cgroup = false;   ///< ddprun may create a cgroup
-  int64_t memory_bytes = 0;      ///< of the machine, or the cgroup's if smaller
-  int64_t free_memory_bytes = 0;
-  bool is_memory_of_cgroup = false;
-  std::string temporary_folder;
-  std::string temporary_error;  ///< why it is not writable; empty: writable
 };
 
 struct MachineFacts {

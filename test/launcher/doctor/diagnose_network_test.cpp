@@ -129,15 +129,3 @@ TEST_CASE("where a command line's job would meet") {
   CHECK(elastic.ports[0].may_be_met);
   CHECK(!fixed.ports[1].may_be_met);
 }
-
-TEST_CASE("numbers in meminfo") {
-  const char* text = "MemTotal:       16384 kB\nMemAvailable:    2048 kB\n";
-  CHECK(meminfo_bytes(text, "MemTotal") == 16 * kMebi);
-  CHECK(meminfo_bytes(text, "MemAvailable") == 2 * kMebi);
-  CHECK(meminfo_bytes(text, "Mem") == 0);
-  CHECK(meminfo_bytes("MemTotal:", "MemTotal") == 0);
-  CHECK(file_bytes("anon 7\ninactive_file 30\nactive_file 5\nslab 1\n") == 35);
-  CHECK(file_bytes("inactive_file 1\nactive_file 2\n"
-                   "total_inactive_file 30\ntotal_active_file 5\n") == 35);
-  CHECK(file_bytes("") == 0);
-}

@@ -49,7 +49,6 @@ TEST_CASE("every finding that is not ok says what to do") {
   machine.network.endpoint = NameFacts{"node0", "Try again", {}};
   machine.network.ports = {{29500, "--master-port", "it is in use"}};
   machine.system = {};
-  machine.system.temporary_error = "Read-only file system";
   machine.all_reduce.nccl = 21805;
   machine.all_reduce.error = "rank 3 is gone";
   int others = 0;
@@ -58,7 +57,7 @@ TEST_CASE("every finding that is not ok says what to do") {
     CHECK((finding.severity == Severity::ok) == finding.fix.empty());
     others += finding.severity != Severity::ok ? 1 : 0;
   }
-  CHECK(others >= 11);
+  CHECK(others >= 9);
 }
 
 TEST_CASE("a machine without GPUs says so, and is well") {
@@ -243,19 +242,10 @@ TEST_CASE("what ddprun-allreduce writes") {
   CHECK(parse_all_reduce("").libtorch.empty());
 }
 
-TEST_CASE("CPUs, memory and limits against the number of workers") {
+TEST_CASE("CPUs against the number of workers") {
   MachineFacts machine = sound_machine();
   CHECK_THAT(line_about("CPUs", machine, {.workers = 65}),
              Contains("warning  CPUs: 65 workers on 64 CPUs"));
-  CHECK(line_about("memory", machine) ==
-        "ok       memory: 100 GiB of 128 GiB free");
-  machine.system.is_memory_of_cgroup = true;
-  machine.system.memory_bytes = 2 * kGibi;
-  machine.system.free_memory_bytes = kGibi + kGibi / 2;
-  CHECK_THAT(line_about("memory", machine),
-             Contains("warning  memory: 1.5 GiB of 2 GiB free (the cgroup's "
-                      "limit) for 4 workers") &&
-                 Contains("; start fewer, or raise the limit"));
 }
 
 TEST_CASE("open files against the number of workers") {
@@ -293,19 +283,4 @@ TEST_CASE("shared memory is NCCL's") {
   machine.gpu = gpu_machine().gpu;
   CHECK_THAT(line_about("shared memory", machine),
              Contains("warning  shared memory: there is no /dev/shm"));
-}
-
-TEST_CASE("cgroups and temporary files") {
-  MachineFacts machine = sound_machine();
-  CHECK_THAT(line_about("cgroup", machine), Contains("ddprun may make one"));
-  machine.system.has_job_cgroup = false;
-  CHECK_THAT(line_about("cgroup", machine),
-             Contains("ok ") && Contains("none"));
-  CHECK(line_about("temporary files", machine) ==
-        "ok       temporary files: in /tmp");
-  machine.system.temporary_error = "Permission denied";
-  CHECK(line_about("temporary files", machine) ==
-        "warning  temporary files: /tmp cannot be written to (Permission "
-        "denied), so workers may have no error file; set TMPDIR to a folder of "
-        "yours");
 }

@@ -8,7 +8,7 @@ namespace launcher::test {
 inline constexpr int64_t kMebi = int64_t{1} << 20;
 inline constexpr int64_t kGibi = int64_t{1} << 30;
 
-/// A machine without faults: no GPU, 64 CPUs on two NUMA nodes, 128 GiB.
+/// A machine without faults: no GPU, 64 CPUs on two NUMA nodes.
 inline MachineFacts sound_machine() {
   MachineFacts machine;
   machine.network.host = {"node7", "", {{"10.0.0.7", true, false}}};
@@ -21,10 +21,6 @@ inline MachineFacts sound_machine() {
   system.free_shared_memory_bytes = 16 * kGibi;
   system.open_files = 65536;
   system.most_open_files = 1048576;
-  system.has_job_cgroup = true;
-  system.memory_bytes = 128 * kGibi;
-  system.free_memory_bytes = 100 * kGibi;
-  system.temporary_folder = "/tmp";
   machine.all_reduce = {.is_installed = true,
                         .path = "/opt/bin/ddprun-allreduce",
                         .error = "",
