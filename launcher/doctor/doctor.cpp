@@ -50,9 +50,7 @@ Diagnosis examine(const DoctorOptions& options,
   const JobShape job = shape_of_job(options.job, host, environment, machine);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);
   const Findings findings = diagnose(machine, job);
-  return {options.as_json ? doctor_json(machine, findings)
-                          : doctor_text(machine, findings),
-          exit_code_of(findings)};
+  return {doctor_text(machine, findings), exit_code_of(findings)};
 }
 
 }  // namespace launcher

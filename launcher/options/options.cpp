@@ -262,39 +262,12 @@ void check_output(const LaunchOptions& options) {
   }
 }
 
-/// --doctor and its --json: a query that does not start a job.
-struct QueryFlags {
-  bool is_doctor = false;
-  bool as_json = false;
-
-  /// Adds the flags to the command line.
-  ///
-  /// @param line must not outlive this object
-  void bind(CommandLine& line) {
-    line.toggle("doctor",
-                "Tells what would keep such a job from running well on this "
-                "machine, and what to do; 1 if it would fail. For several "
-                "hosts start ddprun OPTIONS ddprun-allreduce on each",
-                [this] { is_doctor = true; });
-    line.toggle("json", "--doctor writes JSON", [this] { as_json = true; });
-  }
-
-  /// @throws UsageError for --json without --doctor
-  void check() const {
-    if (as_json && !is_doctor) {
-      throw UsageError(
-          "--json: expected --doctor beside it, but got a program to start; "
-          "for a job's own report give --report-json FILE");
-    }
-  }
-};
-
 /// A command line and the objects that receive its values.
 struct BoundLine {
   LaunchOptions options;
   HostOptions hosts;
   ProgramOptions program;
-  QueryFlags question;
+  bool is_doctor = false;
   CommandLine line;
 
   BoundLine() {
@@ -309,7 +282,11 @@ struct BoundLine {
     line.toggle("dry-run",
                 "Only prints the workers' variables and commands",
                 [this] { options.dry_run = true; });
-    question.bind(line);
+    line.toggle("doctor",
+                "Tells what would keep such a job from running well on this "
+                "machine, and what to do; 1 if it would fail. For several "
+                "hosts start ddprun OPTIONS ddprun-allreduce on each",
+                [this] { is_doctor = true; });
   }
 };
 
@@ -326,14 +303,13 @@ std::string manual() {
 std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
     std::vector<std::string> arguments, const Environment& environment) {
   BoundLine bound;
-  auto& [options, hosts, program, question, line] = bound;
+  auto& [options, hosts, program, is_doctor, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
   }
-  question.check();
   auto rest = std::get<std::vector<std::string>>(std::move(parsed));
-  if (!question.is_doctor || !rest.empty()) {
+  if (!is_doctor || !rest.empty()) {
     options.program = program_of(std::move(rest), line);
   }
   options.program_kind = program.kind();
@@ -353,8 +329,8 @@ std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);
   }
-  if (question.is_doctor) {
-    return DoctorOptions{std::move(options), question.as_json};
+  if (is_doctor) {
+    return DoctorOptions{std::move(options)};
   }
   return std::move(options);
 }

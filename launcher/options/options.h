@@ -56,8 +56,7 @@ struct LaunchOptions {
 
 /// --doctor: examines the machine and starts only tests.
 struct DoctorOptions {
-  LaunchOptions job;     ///< job to examine for; may lack a program
-  bool as_json = false;  ///< --json
+  LaunchOptions job;  ///< job to examine for; may lack a program
 };
 
 /// Parses a command line. The value of an absent option comes from the

@@ -185,7 +185,7 @@ const std::vector<std::string> kCommandLines{
             "--report-json=report.json",
             "./train"}),
     joined({"--standalone", "--nproc=gpu", "--dry-run", "x"}),
-    joined({"--doctor", "--json", "--nnodes=2", "--master-addr=host0"}),
+    joined({"--doctor", "--nnodes=2", "--master-addr=host0"}),
     joined({"--help"})};
 
 const std::vector<std::string> kVariables{

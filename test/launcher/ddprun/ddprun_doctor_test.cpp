@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "launcher/base/fd.h"
 #include "launcher/net/address.h"
@@ -114,18 +113,6 @@ TEST_CASE("the doctor looks at this machine and tries an all-reduce") {
           "ok       GPUs: none: ranks run on CPUs, over Gloo");
     CHECK_THAT(result.out, !Contains("error "));
   }
-}
-
-TEST_CASE("the doctor's findings as JSON") {
-  const auto result =
-      DoctorsFolder().examine({"--json", "--nproc-per-node=3", "./train"});
-  CHECK(result.err.empty());
-  const auto document = nlohmann::json::parse(result.out);
-  CHECK(document["exit_code"] == result.code());
-  CHECK(document["findings"].size() > 8);
-  CHECK(document["libtorch"] == "2.11.0");
-  CHECK(document["all_reduce"]["ranks"] == 3);
-  CHECK(document["gpus"].is_array());
 }
 
 TEST_CASE("the doctor reads the options as a job does") {

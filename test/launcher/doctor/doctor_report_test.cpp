@@ -1,7 +1,5 @@
 #include "launcher/doctor/doctor_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include "launcher/base/text.h"
 #include "launcher/doctor/finding.h"
 #include "launcher/options/options.h"
@@ -57,46 +55,6 @@ TEST_CASE("the table of GPUs is nvidia-smi's") {
   CHECK(doctor_text(machine, {}) == "\n" + table);
 }
 
-TEST_CASE("the same as JSON") {
-  MachineFacts machine = gpu_machine();
-  machine.gpu.gpus[1].numa_node = -1;
-  const auto document = nlohmann::json::parse(doctor_json(
-      machine, {all_well("memory", "1 GiB"), failing("port", "taken", "go")}));
-  CHECK(document["version"] == 1);
-  CHECK(document["exit_code"] == 1);
-  const auto& findings = document["findings"];
-  REQUIRE(findings.size() == 2);
-  CHECK(findings[0]["severity"] == "ok");
-  CHECK(findings[0]["fix"].is_null());
-  CHECK(findings[1]["severity"] == "error");
-  CHECK(findings[1]["subject"] == "port");
-  CHECK(findings[1]["text"] == "taken");
-  CHECK(findings[1]["fix"] == "go");
-  const auto& gpus = document["gpus"];
-  REQUIRE(gpus.size() == 8);
-  CHECK(gpus[0]["name"] == "NVIDIA H200");
-  CHECK(gpus[0]["links"][0].is_null());
-  CHECK(gpus[0]["links"][7] == "NV18");
-  CHECK(gpus[1]["numa_node"].is_null());
-  CHECK(gpus[4]["numa_node"] == 1);
-  CHECK(document["driver_cuda"] == "13.0");
-  CHECK(document["nccl"] == "2.28.9");
-  CHECK(document["all_reduce"]["backend"] == "nccl");
-  CHECK(document["all_reduce"]["ranks"] == 8);
-}
-
-TEST_CASE("JSON of a machine of which little is known, in any encoding") {
-  MachineFacts machine;
-  const auto document = nlohmann::json::parse(
-      doctor_json(machine, {all_well("host name", "n\xff")}));
-  CHECK(document["exit_code"] == 0);
-  CHECK(document["gpus"].empty());
-  for (const char* name : {"driver", "driver_cuda", "libtorch", "cuda"}) {
-    CHECK(document[name].is_null());
-  }
-  CHECK(document["all_reduce"].is_null());
-}
-
 TEST_CASE("numbers as people write them") {
   CHECK(bytes_text(0) == "0 bytes");
   CHECK(bytes_text(64 * kMebi) == "64 MiB");
@@ -111,16 +69,12 @@ TEST_CASE("numbers as people write them") {
 
 TEST_CASE("the command line of the doctor") {
   const auto doctor = std::get<DoctorOptions>(
-      parse_options({"--doctor", "--nproc-per-node=3", "--json"}, {}));
-  CHECK(doctor.as_json);
+      parse_options({"--doctor", "--nproc-per-node=3"}, {}));
   CHECK(doctor.job.worker_count->number == 3);
   CHECK(doctor.job.program.empty());
   const auto with_program =
       std::get<DoctorOptions>(parse_options({"--doctor", "./train"}, {}));
-  CHECK(!with_program.as_json);
   CHECK(with_program.job.program == std::vector<std::string>{"./train"});
-  CHECK_THROWS_WITH(parse_options({"--json", "./train"}, {}),
-                    Contains("--json: expected --doctor beside it"));
-  CHECK_THROWS_WITH(parse_options({"--doctor", "--jsom"}, {}),
-                    Contains("--jsom"));
+  CHECK_THROWS_WITH(parse_options({"--doctor", "--docter"}, {}),
+                    Contains("--docter"));
 }
