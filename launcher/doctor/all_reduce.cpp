@@ -105,7 +105,7 @@ AllReduceFacts run_all_reduce(int worker_count,
   const CommandEnd end =
       run_command({.argv = {own_path(),
                             "--nproc-per-node=" + std::to_string(worker_count),
-                            "--no-cluster",
+                            "--standalone",
                             "--output=inherit",
                             "--grace-period=5",
                             facts.path},

@@ -12,7 +12,7 @@ namespace {
 using ddp::detail::ClusterTask;
 
 constexpr const char* kWayOut =
-    "--no-cluster leaves the scheduler's variables unread";
+    "--standalone leaves the scheduler's variables unread";
 
 bool is_complete(const GivenHosts& said) {
   return said.host_count && said.host_rank && said.master_addr;

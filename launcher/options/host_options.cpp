@@ -45,7 +45,7 @@ int meeting_port_beside(int store_port) {
 void HostOptions::bind(CommandLine& line) {
   line.group("Hosts");
   line.toggle("standalone",
-              "This host alone; beats --master-* and --rdzv-*",
+              "This host alone; beats --master-*, --rdzv-* and a scheduler",
               [this] { standalone_ = true; });
   line.value("nnodes",
              "N|MIN:MAX",
@@ -83,9 +83,6 @@ void HostOptions::bind(CommandLine& line) {
              "TORCHELASTIC_RUN_ID, also in names of folders",
              into(said_.run_id, as_text));
   bind_coordinated(line);
-  line.toggle("no-cluster",
-              "Reads no variables of Slurm, MPI or Kubernetes",
-              [this] { no_cluster_ = true; });
 }
 
 void HostOptions::bind_coordinated(CommandLine& line) {
@@ -150,7 +147,7 @@ void HostOptions::read_setting(const std::string& key,
 void HostOptions::resolve(LaunchOptions& options,
                           const Environment& environment) const {
   GivenHosts given = given_hosts();
-  if (!standalone_ && !no_cluster_) {
+  if (!standalone_) {
     options.cluster_note = add_cluster_hosts(given, environment);
   }
   const int count = given.host_count.value_or(1);

@@ -60,7 +60,6 @@ class HostOptions {
   RendezvousTimeouts timeouts_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;
-  bool no_cluster_ = false;
 };
 
 }  // namespace launcher

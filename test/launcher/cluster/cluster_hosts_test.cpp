@@ -53,7 +53,7 @@ TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
     CHECK_THAT(options.cluster_note,
                Contains("Slurm says: host " + std::to_string(rank) +
                         " of 3, rank 0 on node1") &&
-                   Contains("--no-cluster"));
+                   Contains("--standalone"));
     CHECK(coordinated(options.rendezvous)->scheduler == "Slurm");
   }
   const auto said = options_in(srun_task_a_host(1, 2), {"--nnodes=2"});
@@ -124,9 +124,8 @@ TEST_CASE("ddprun of a scheduler whose hosts it cannot read", "[cluster]") {
   const Variables pmix{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "x"}};
   CHECK_THAT(cluster_error(pmix),
              Contains("PMIX_RANK=1") && Contains("--nnodes=1") &&
-                 Contains("--no-cluster"));
+                 Contains("--standalone"));
   check_is_one_host(options_in(pmix, {"--nnodes=1"}));
-  check_is_one_host(options_in(pmix, {"--no-cluster"}));
   check_is_one_host(options_in(pmix, {"--standalone"}));
 }
 
@@ -158,9 +157,8 @@ TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
 
 TEST_CASE("what the user says beats the scheduler", "[cluster]") {
   const auto variables = srun_task_a_host(1, 3);
-  check_is_one_host(options_in(variables, {"--no-cluster"}));
-  check_is_one_host(options_in(with(variables, {{"PET_NO_CLUSTER", "1"}})));
   check_is_one_host(options_in(variables, {"--standalone"}));
+  check_is_one_host(options_in(with(variables, {{"PET_STANDALONE", "1"}})));
   check_is_one_host(options_in(variables, {"--nnodes=1"}));
   check_is_one_host(options_in(with(variables, {{"PET_NNODES", "1"}})));
 
@@ -200,7 +198,7 @@ TEST_CASE("one ddprun for each GPU is a mistake, told in one line",
         "expected one ddprun a host, which starts the workers there, but Slurm "
         "has started 5 tasks on 3 hosts; give srun --ntasks-per-node=1 and "
         "ddprun --nproc-per-node=N, or start the program without ddprun "
-        "(--no-cluster leaves the scheduler's variables unread)");
+        "(--standalone leaves the scheduler's variables unread)");
   CHECK_THAT(
       cluster_error(open_mpi_task(1, 4, 4)),
       Contains("4 tasks on 1 host;") && Contains("mpirun --map-by ppr:1:node"));
@@ -209,7 +207,6 @@ TEST_CASE("one ddprun for each GPU is a mistake, told in one line",
              Contains("expected one ddprun a host"));
   // Separate jobs side by side.
   CHECK(cluster_error(srun_five_tasks(3), {"--standalone"}).empty());
-  CHECK(cluster_error(srun_five_tasks(3), {"--no-cluster"}).empty());
   CHECK(cluster_error(srun_five_tasks(3), {"--nnodes=1"}).empty());
 }
 
@@ -218,7 +215,6 @@ TEST_CASE("a scheduler's variable that cannot be read", "[cluster]") {
       with(srun_task_a_host(0, 2), {{"SLURM_STEP_NODELIST", "node[1-"}});
   CHECK_THAT(cluster_error(variables),
              Contains("SLURM_STEP_NODELIST: expected a list of hosts") &&
-                 Contains("; --no-cluster leaves"));
-  CHECK(cluster_error(variables, {"--no-cluster"}).empty());
+                 Contains("; --standalone leaves"));
   CHECK(cluster_error(variables, {"--standalone"}).empty());
 }

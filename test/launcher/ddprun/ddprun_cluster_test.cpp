@@ -56,7 +56,7 @@ TEST_CASE("two hosts of srun: ranks without a word") {
 
 TEST_CASE("a scheduler's hosts are not this job's: nothing is said of them") {
   for (const auto& variables :
-       {with(srun_task_here(1), {{"PET_NO_CLUSTER", "1"}}),
+       {with(srun_task_here(1), {{"PET_STANDALONE", "1"}}),
         sbatch_script(),
         interactive_step()}) {
     const auto result =
