@@ -5,7 +5,6 @@
 #include <functional>
 #include <stdexcept>
 
-#include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
 #include "launcher/base/text.h"
 #include "launcher/options/command_line.h"
@@ -95,16 +94,6 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "stderr [pty for lines that go to a terminal alone, else "
              "lines]",
              into(options.output, parse_output));
-  line.value("stdin",
-             "RANK|none",
-             "Local rank that has ddprun's stdin; the others have "
-             "/dev/null [0]",
-             [&options](const std::string& text) {
-               options.stdin_rank =
-                   text == "none" ? std::nullopt
-                                  : std::optional(parse_integer(
-                                        text, 0, ddp::detail::kMostRanks));
-             });
   line.value("log-dir",
              "DIR",
              "Folder for <run id>_<random>/attempt_<n>/<local "

@@ -40,7 +40,6 @@ struct LaunchOptions {
   std::string log_dir{};
   std::string report_json{};  ///< path of a file; empty: none
   Output output = Output::automatic;
-  std::optional<int> stdin_rank = 0;  ///< local rank; nothing: none
   StreamMap redirects{};
   StreamMap tee{};
   std::vector<std::string> out_filters{};  ///< --duplicate-stdout-filters

@@ -36,14 +36,6 @@ void warn_of_file_timer(Job& job) {
   }
 }
 
-void require_reader(const LaunchOptions& options, int worker_count) {
-  if (options.stdin_rank && *options.stdin_rank >= worker_count) {
-    throw UsageError("--stdin: expected none or a local rank below " +
-                     std::to_string(worker_count) + ", but got " +
-                     std::to_string(*options.stdin_rank));
-  }
-}
-
 /// Names the reason instead of a failed write: /dev/stdout, too, is a link.
 void require_replaceable(const std::string& report_json) {
   struct stat status {};
@@ -188,7 +180,6 @@ Job make_job(LaunchOptions options,
   visible_gpus(host, environment);
   job.worker_count = choose_worker_count(options, host, environment);
   require_countable(options, job.worker_count);
-  require_reader(options, job.worker_count);
   require_replaceable(options.report_json);
   job.gpus = chosen_gpus(options, host, environment);
   job.gpu_count = count_gpus_for_workers(options, host, environment);
@@ -214,11 +205,9 @@ Job make_job(LaunchOptions options,
                                                      : "none";
   job.warnings = options.warnings;
   job.options = std::move(options);
-  if (host.is_in_background) {
-    // Workers have their own sessions, so no SIGTTIN would stop them from
-    // reading the input that is meant for the shell.
-    job.options.stdin_rank.reset();
-  }
+  // Workers have their own sessions, so no SIGTTIN would stop them from reading
+  // the input that is meant for the shell.
+  job.has_stdin = !host.is_in_background;
   refuse_restarts_of_uncoordinated_hosts(job);
   complete_rendezvous(job);
   withhold_variables(job);

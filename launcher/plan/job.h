@@ -25,7 +25,8 @@ struct Job {
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
   /// GPU of each worker; empty: shared
   std::vector<std::string> gpu_of_worker;
-  int gpu_count = 0;  ///< visible to workers; 0: none or unknown
+  int gpu_count = 0;      ///< visible to workers; 0: none or unknown
+  bool has_stdin = true;  ///< local rank 0 inherits ddprun's
   std::vector<std::vector<int>> cpus;  ///< by local rank; empty: not bound
   std::string run_id;
   std::vector<std::string> warnings;  ///< shown to the user before the start

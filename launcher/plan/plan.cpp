@@ -106,7 +106,6 @@ void choose_targets(const LaunchOptions& options, WorkerSpec& worker) {
   const StreamSet tee = options.tee.at(worker.local_rank);
   const bool shown = is_shown(options, worker.local_rank);
   worker.output = options.output;
-  worker.has_stdin = options.stdin_rank == worker.local_rank;
   worker.to_file = {.out = redirect.out || tee.out,
                     .err = redirect.err || tee.err};
   worker.to_console = {.out = shown && (tee.out || !redirect.out),
@@ -165,6 +164,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     if (!job.cpus.empty()) {
       worker.cpus = job.cpus[static_cast<size_t>(local_rank)];
     }
+    worker.has_stdin = job.has_stdin && local_rank == 0;
     choose_targets(job.options, worker);
     worker.argv = argv_of(job.program, local_rank);
     plan.workers.push_back(std::move(worker));

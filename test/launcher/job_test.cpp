@@ -105,23 +105,12 @@ TEST_CASE("workers share CPUs although the machine has more: one line") {
                  Contains("--cpus-per-task"));
 }
 
-TEST_CASE("stdin is for a worker that is there") {
-  LaunchOptions options = shell();
-  options.worker_count = WorkerCount{.number = 2};
-  options.stdin_rank = 1;
-  CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
-  options.stdin_rank = 2;
-  CHECK_THROWS_WITH(
-      make_job(options, HostInfo{}, {}, "unique"),
-      "--stdin: expected none or a local rank below 2, but got 2");
-}
-
 TEST_CASE("nobody reads from the terminal of a shell that is in front") {
   LaunchOptions options = shell();
   HostInfo host;
-  CHECK(make_job(options, host, {}, "unique").options.stdin_rank == 0);
+  CHECK(make_job(options, host, {}, "unique").has_stdin);
   host.is_in_background = true;
-  CHECK(!make_job(options, host, {}, "unique").options.stdin_rank);
+  CHECK(!make_job(options, host, {}, "unique").has_stdin);
 }
 
 TEST_CASE("hosts that do not meet: no restart, and one line that says so") {

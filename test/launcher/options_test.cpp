@@ -459,14 +459,10 @@ TEST_CASE("every wrong value is one line that names the option") {
 
 TEST_CASE("what workers read and write") {
   CHECK(parse({"p"}).output == launcher::Output::automatic);
-  CHECK(parse({"p"}).stdin_rank == 0);
   CHECK(parse({"--output=pty", "p"}).output == launcher::Output::pty);
   CHECK(parse({"p"}, {{"PET_OUTPUT", "inherit"}}).output ==
         launcher::Output::inherit);
-  CHECK(parse({"--stdin=2", "p"}).stdin_rank == 2);
-  CHECK(!parse({"--stdin", "none", "p"}).stdin_rank);
   CHECK_THAT(error_of({"--output=raw", "p"}), Contains("--output: expected"));
-  CHECK_THAT(error_of({"--stdin=-1", "p"}), Contains("--stdin: expected"));
   CHECK_THAT(error_of({"--output=inherit", "--tee=1", "p"}),
              Contains("--tee: expected to be without --output=inherit"));
   CHECK(error_of({"--output=inherit", "-r=1", "p"}).empty());

@@ -181,7 +181,6 @@ const std::vector<std::string> kCommandLines{
             "--preempt-code=85",
             "--hang-timeout=600",
             "--output=pty",
-            "--stdin=none",
             "--report-json=report.json",
             "./train"}),
     joined({"--standalone", "--nproc=gpu", "--dry-run", "x"}),

@@ -149,10 +149,9 @@ TEST_CASE("the bytes that nobody has read when a signal came are counted") {
 TEST_CASE("a terminal that nobody reads stops no death and no signal") {
   const auto terminal = launcher::make_pseudo_terminal({});
   Ddprun job({"--nproc-per-node=2",
-              "--stdin=1",
               "sh",
               "-c",
-              "[ $RANK = 0 ] || { read line; exit 9; }; " + kWriteUnread +
+              "[ $RANK = 1 ] || { read line; exit 9; }; " + kWriteUnread +
                   "; echo written >&2; exec sleep 600"},
              {},
              "",
@@ -161,7 +160,7 @@ TEST_CASE("a terminal that nobody reads stops no death and no signal") {
   job.await_err("written\n");
   SECTION("a death") {
     job.close_input();
-    job.await_err("rank 1 failed (exit code 9)");
+    job.await_err("rank 0 failed (exit code 9)");
     job.signal(SIGTERM);  // else the job waits for the reader
     CHECK(job.finish().code() == 9);
   }
@@ -368,7 +367,6 @@ TEST_CASE("a terminal has the size of ddprun's, less the prefix, also later") {
   const auto terminal = launcher::make_pseudo_terminal(
       {.ws_row = 40, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0});
   Ddprun job({"--output=pty",
-              "--stdin=none",
               "sh",
               "-c",
               "trap 'stty size <&1; exit' WINCH; stty size <&1; "
@@ -429,13 +427,10 @@ TEST_CASE("a job behind a shell's & leaves what is typed to the shell") {
   CHECK(result.out.empty());
 }
 
-TEST_CASE("one worker reads, whichever is asked for") {
+TEST_CASE("local rank 0 alone reads") {
   const std::string script = "read line && echo has $line || echo has none";
-  const auto second = run_ddprun(
-      {"--nproc-per-node=2", "--stdin=1", "sh", "-c", script}, {}, "a line\n");
-  CHECK(second.lines_of("[0] ") == std::vector<std::string>{"has none"});
-  CHECK(second.lines_of("[1] ") == std::vector<std::string>{"has a line"});
-  const auto nobody =
-      run_ddprun({"--stdin=none", "sh", "-c", script}, {}, "a line\n");
-  CHECK(nobody.lines_of("[0] ") == std::vector<std::string>{"has none"});
+  const auto result =
+      run_ddprun({"--nproc-per-node=2", "sh", "-c", script}, {}, "a line\n");
+  CHECK(result.lines_of("[0] ") == std::vector<std::string>{"has a line"});
+  CHECK(result.lines_of("[1] ") == std::vector<std::string>{"has none"});
 }
