@@ -195,11 +195,12 @@ std::string dry_run(const Job& job) {
   const World world = std::get<WorldFormed>(answer).world;
   std::string text;
   if (store == nullptr && hosts > 1) {
-    text = "# --rdzv-backend=" + backend_name(config) +
-           " assigns ranks and MASTER_ADDR when the hosts meet. These are of "
-           "host " +
-           std::to_string(world.host_rank) + " of " + std::to_string(hosts) +
-           ".\n";
+    text =
+        "# --rdzv-backend=c10d assigns ranks and MASTER_ADDR when the hosts "
+        "meet. These are of "
+        "host " +
+        std::to_string(world.host_rank) + " of " + std::to_string(hosts) +
+        ".\n";
   }
   return text + describe(make_plan(
                     job,

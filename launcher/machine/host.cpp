@@ -1,6 +1,5 @@
 #include "launcher/machine/host.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,10 +64,6 @@ HostInfo probe_host() {
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) == 0) {
     host.name = name;
-  }
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    host.most_files = files.rlim_max;
   }
   host.has_loopback = has_loopback();
   host.is_in_background = is_in_background();

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -16,8 +14,6 @@ struct HostInfo {
   int cpu_count = 1;     ///< usable CPUs: affinity and cgroup quota
   int machine_cpus = 1;  ///< all CPUs of the machine
   int gpu_count = 0;     ///< as counted by CUDA: ids 0 to count - 1
-  /// Number of descriptors that ddprun may open: the hard limit.
-  uint64_t most_files = std::numeric_limits<uint64_t>::max();
   /// Whether ddprun runs in the background of its terminal, as after a shell's
   /// `&`.
   bool is_in_background = false;

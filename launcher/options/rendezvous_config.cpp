@@ -51,30 +51,12 @@ std::string_view unquoted(std::string_view text) {
 
 }  // namespace
 
-std::string backend_name(const RendezvousConfig& config) {
-  return std::visit(
-      Overloaded{[](const UncoordinatedConfig&) { return "static"; },
-                 [](const StaticConfig&) { return "static"; },
-                 [](const C10dConfig&) { return "c10d"; }},
-      config);
-}
-
 const CoordinatedConfig* coordinated(const RendezvousConfig& config) {
   return common_of<const CoordinatedConfig>(config);
 }
 
 CoordinatedConfig* coordinated(RendezvousConfig& config) {
   return common_of<CoordinatedConfig>(config);
-}
-
-const CoordinatorEndpoint* coordinator_endpoint(
-    const RendezvousConfig& config) {
-  using Found = const CoordinatorEndpoint*;
-  return std::visit(
-      Overloaded{[](const UncoordinatedConfig&) -> Found { return nullptr; },
-                 [](const StaticConfig& known) { return &known.coordinator; },
-                 [](const C10dConfig& known) { return &known.coordinator; }},
-      config);
 }
 
 const Endpoint* given_store(const RendezvousConfig& config) {
@@ -104,11 +86,6 @@ std::optional<int> host_rank(const RendezvousConfig& config) {
                                  return known.wanted_rank;
                                }},
                     config);
-}
-
-bool may_coordinate(const RendezvousConfig& config) {
-  const CoordinatorEndpoint* known = coordinator_endpoint(config);
-  return known != nullptr && known->is_here.value_or(true);
 }
 
 const std::vector<std::string>& backend_names() {

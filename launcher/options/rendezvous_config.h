@@ -101,15 +101,9 @@ struct C10dConfig : CoordinatedConfig {
 using RendezvousConfig =
     std::variant<UncoordinatedConfig, StaticConfig, C10dConfig>;
 
-/// Value of --rdzv-backend: "c10d".
-std::string backend_name(const RendezvousConfig& config);
-
 /// The shared options of a kind with a coordinator; nullptr: it has none.
 const CoordinatedConfig* coordinated(const RendezvousConfig& config);
 CoordinatedConfig* coordinated(RendezvousConfig& config);
-
-/// Endpoint of a coordinator that the command line names, else nullptr.
-const CoordinatorEndpoint* coordinator_endpoint(const RendezvousConfig& config);
 
 /// Endpoint of rank 0's store if the command line gives it, else nullptr.
 const Endpoint* given_store(const RendezvousConfig& config);
@@ -119,9 +113,6 @@ int host_count(const RendezvousConfig& config);
 
 /// Rank among the hosts that the user, or a scheduler, gives this host.
 std::optional<int> host_rank(const RendezvousConfig& config);
-
-/// Whether this host may have the job's coordinator.
-bool may_coordinate(const RendezvousConfig& config);
 
 // Values of their options, as in values.h.
 

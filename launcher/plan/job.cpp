@@ -76,27 +76,6 @@ void refuse_restarts_of_uncoordinated_hosts(Job& job) {
   }
 }
 
-/// Warns if the coordinator may run out of file descriptors: each host needs a
-/// connection, and further hosts would wait silently.
-void warn_of_few_files(Job& job, uint64_t most_files) {
-  constexpr uint64_t kOwnFiles = 128;
-  constexpr uint64_t kFilesOfWorker = 8;
-  if (!may_coordinate(job.options.rendezvous)) {
-    return;
-  }
-  const int hosts = host_count(job.options.rendezvous);
-  const uint64_t needed =
-      static_cast<uint64_t>(hosts) + kOwnFiles +
-      kFilesOfWorker * static_cast<uint64_t>(job.worker_count);
-  if (most_files < needed) {
-    job.warnings.push_back("expected a hard limit of at least " +
-                           std::to_string(needed) + " open files for " +
-                           count_text(hosts, "host") + " to meet, but got " +
-                           std::to_string(most_files) +
-                           " (ulimit -Hn): raise it if they meet at this one");
-  }
-}
-
 /// Warns if workers share CPUs although the machine has more, which a scheduler
 /// often withholds by mistake.
 void warn_of_few_cpus(Job& job, const HostInfo& host) {
@@ -211,7 +190,6 @@ Job make_job(LaunchOptions options,
   refuse_restarts_of_uncoordinated_hosts(job);
   complete_rendezvous(job);
   withhold_variables(job);
-  warn_of_few_files(job, host.most_files);
   warn_of_few_cpus(job, host);
   warn_of_missing_loopback(job, host);
   warn_of_idle_filters(job);

@@ -159,34 +159,6 @@ TEST_CASE(
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.size() == 1);
 }
 
-TEST_CASE("where hosts meet, each of them is an open file") {
-  LaunchOptions options = shell();
-  options.worker_count = {WorkerCount::Kind::number, 2};
-  C10dConfig hosts;
-  hosts.terms.most_hosts = 1000;
-  options.rendezvous = hosts;
-  const auto warnings = [&](uint64_t most_files) {
-    HostInfo host;
-    host.most_files = most_files;
-    return make_job(options, host, {{"DDPRUN_TOKEN", "secret"}}, "unique")
-        .warnings;
-  };
-  CHECK(warnings(1144).empty());
-  REQUIRE(warnings(1143).size() == 1);
-  CHECK_THAT(
-      warnings(1143).front(),
-      Contains("at least 1144 open files for 1000 hosts to meet, but got "
-               "1143 (ulimit -Hn)"));
-  hosts.coordinator.is_here = false;
-  options.rendezvous = hosts;
-  CHECK(warnings(10).empty());
-  StaticConfig fixed{hosts, {}, {}};
-  fixed.wanted_rank = 1;
-  fixed.coordinator.is_here = false;
-  options.rendezvous = fixed;
-  CHECK(warnings(10).empty());
-}
-
 TEST_CASE("ranks that no int counts are refused") {
   LaunchOptions options = shell();
   options.worker_count = {WorkerCount::Kind::number, 1 << 20};
