@@ -40,32 +40,28 @@ PortFacts look_at(const RendezvousEndpoint::Port& port) {
 
 RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
   return std::visit(
-      Overloaded{[](const UncoordinatedConfig& known) {
-                   return known.master.port == 0
-                              ? RendezvousEndpoint{}
-                              : RendezvousEndpoint{
-                                    known.master.host,
-                                    {{known.master.port, "--master-port"}}};
-                 },
-                 [](const StaticConfig& known) {
-                   const CoordinatorEndpoint& there = known.coordinator;
-                   RendezvousEndpoint point{there.endpoint.host, {}};
-                   if (there.is_here != false) {
-                     point.ports = {{known.store.port, "--master-port"},
-                                    {there.endpoint.port, there.port_option}};
-                   }
-                   return point;
-                 },
-                 [](const C10dConfig& known) {
-                   const CoordinatorEndpoint& there = known.coordinator;
-                   RendezvousEndpoint point{there.endpoint.host, {}};
-                   if (there.is_here != false) {
-                     point.ports = {{there.endpoint.port,
-                                     there.port_option,
-                                     !there.is_here.has_value()}};
-                   }
-                   return point;
-                 }},
+      Overloaded{
+          [](const UncoordinatedConfig& known) {
+            return known.master.port == 0
+                       ? RendezvousEndpoint{}
+                       : RendezvousEndpoint{
+                             known.master.host,
+                             {{known.master.port, "--master-port"}}};
+          },
+          [](const CoordinatedConfig& known) {
+            const CoordinatorEndpoint& there = known.coordinator;
+            RendezvousEndpoint point{there.endpoint.host, {}};
+            if (there.is_here == false) {
+              return point;
+            }
+            if (known.store) {
+              point.ports.push_back({known.store->port, "--master-port"});
+            }
+            point.ports.push_back({there.endpoint.port,
+                                   there.port_option,
+                                   !there.is_here.has_value()});
+            return point;
+          }},
       options.rendezvous);
 }
 

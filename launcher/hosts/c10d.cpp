@@ -30,22 +30,18 @@ class C10dRendezvous : public Rendezvous {
  public:
   C10dRendezvous(EventLoop& loop,
                  CoordinatedConfig config,
-                 CoordinatorEndpoint endpoint,
-                 std::optional<int> store_port,
                  std::string host,
                  Handler handler,
                  NameService ask)
       : loop_(loop),
         config_(std::move(config)),
-        endpoint_(std::move(endpoint)),
-        given_store_port_(store_port),
         host_(std::move(host)),
         timer_("rendezvous of host " + host_),
         handler_(std::move(handler)),
-        name_(endpoint_.endpoint,
+        name_(config_.coordinator.endpoint,
               config_.timeouts.between_lookups,
               std::move(ask)),
-        reserved_port_(store_port.value_or(0)) {}
+        reserved_port_(config_.store ? config_.store->port : 0) {}
   ~C10dRendezvous() override { loop_.disarm_timer(timer_); }
 
   void join(const HostOffer& offer) override;
@@ -86,8 +82,6 @@ class C10dRendezvous : public Rendezvous {
 
   EventLoop& loop_;
   CoordinatedConfig config_;
-  CoordinatorEndpoint endpoint_;
-  std::optional<int> given_store_port_;
   std::string host_;
   std::string timer_;  // of this host: a test has two hosts on one loop
   Handler handler_;
@@ -106,10 +100,9 @@ class C10dRendezvous : public Rendezvous {
 
 void C10dRendezvous::join(const HostOffer& offer) {
   answer_errors([this, &offer] {
-    const bool is_store_elsewhere =
-        given_store_port_ && config_.wanted_rank != 0;
+    const bool is_store_elsewhere = config_.store && config_.wanted_rank != 0;
     store_port_ =
-        is_store_elsewhere ? *given_store_port_ : reserved_port_.reserve();
+        is_store_elsewhere ? config_.store->port : reserved_port_.reserve();
     if (!client_) {
       start(offer);
     }
@@ -132,12 +125,12 @@ void C10dRendezvous::start(const HostOffer& offer) {
           .on_lost = performing([this](const std::string& how, bool is_gone) {
             return client_->on_closed(now(), how, is_gone);
           })});
-  client_.emplace(
-      RendezvousClient::Options{.hello = hello,
-                                .endpoint = text_of(endpoint_.endpoint),
-                                .option = endpoint_.host_option,
-                                .local_address = config_.local_address,
-                                .timeouts = config_.timeouts});
+  client_.emplace(RendezvousClient::Options{
+      .hello = hello,
+      .endpoint = text_of(config_.coordinator.endpoint),
+      .option = config_.coordinator.host_option,
+      .local_address = config_.local_address,
+      .timeouts = config_.timeouts});
 }
 
 void C10dRendezvous::start_coordinator(std::vector<Fd> listeners,
@@ -228,12 +221,11 @@ std::string C10dRendezvous::find_coordinator() {
     return name_.problem();
   }
   std::vector<Fd> listeners =
-      listen_as_coordinator(endpoint_, found->addresses);
+      listen_as_coordinator(config_.coordinator, found->addresses);
   if (listeners.empty()) {
     connection_->use(found->addresses);
   } else {
-    const std::string advice =
-        advice_for(config_, endpoint_, found->addresses, listeners);
+    const std::string advice = advice_for(config_, found->addresses, listeners);
     start_coordinator(std::move(listeners), advice);
   }
   return "";
@@ -249,7 +241,7 @@ void C10dRendezvous::connect() {
   if (!problem.empty()) {
     perform(client_->on_closed(now(), problem));
   } else if (server_) {
-    connection_->connect_to(*server_, endpoint_.endpoint.host);
+    connection_->connect_to(*server_, config_.coordinator.endpoint.host);
   } else {
     connection_->connect();
   }
@@ -278,13 +270,10 @@ void C10dRendezvous::on_time() {
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
     const CoordinatedConfig& config,
-    const CoordinatorEndpoint& endpoint,
-    std::optional<int> store_port,
     const std::string& host,
     const Rendezvous::Handler& handler,
     const NameService& ask) {
-  return std::make_unique<C10dRendezvous>(
-      loop, config, endpoint, store_port, host, handler, ask);
+  return std::make_unique<C10dRendezvous>(loop, config, host, handler, ask);
 }
 
 }  // namespace launcher

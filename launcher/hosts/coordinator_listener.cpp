@@ -102,7 +102,6 @@ std::string places_text(const std::vector<Fd>& listeners) {
 }  // namespace
 
 std::string advice_for(const CoordinatedConfig& config,
-                       const CoordinatorEndpoint& coordinator,
                        const std::vector<SocketAddress>& addresses,
                        const std::vector<Fd>& listeners) {
   const bool are_on_loopback =
@@ -111,13 +110,13 @@ std::string advice_for(const CoordinatedConfig& config,
       });
   std::string text = "; listens at " + places_text(listeners);
   if (are_on_loopback) {
-    text += "; no other machine reaches " + coordinator.host_option + " " +
-            text_of(coordinator.endpoint) +
+    text += "; no other machine reaches " + config.coordinator.host_option +
+            " " + text_of(config.coordinator.endpoint) +
             ", a loopback address: give all hosts this machine's name or "
             "address instead";
   } else if (config.terms.ranks_are_fixed &&
              std::none_of(addresses.begin(), addresses.end(), is_own)) {
-    text += "; " + coordinator.endpoint.host +
+    text += "; " + config.coordinator.endpoint.host +
             " is no address of this machine: if it is another host's, give "
             "--node-rank here";
   }

@@ -28,7 +28,6 @@ std::vector<Fd> listen_as_coordinator(
 ///
 /// @param addresses of the endpoint
 std::string advice_for(const CoordinatedConfig& config,
-                       const CoordinatorEndpoint& coordinator,
                        const std::vector<SocketAddress>& addresses,
                        const std::vector<Fd>& listeners);
 

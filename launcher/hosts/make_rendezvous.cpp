@@ -1,7 +1,5 @@
 #include "launcher/hosts/make_rendezvous.h"
 
-#include "launcher/base/overloaded.h"
-
 namespace launcher {
 
 std::unique_ptr<Rendezvous> make_rendezvous(EventLoop& loop,
@@ -9,29 +7,14 @@ std::unique_ptr<Rendezvous> make_rendezvous(EventLoop& loop,
                                             const std::string& host,
                                             const Rendezvous::Handler& handler,
                                             const NameService& ask) {
-  return std::visit(Overloaded{[&](const UncoordinatedConfig& known) {
-                                 return make_uncoordinated_rendezvous(known,
-                                                                      handler);
-                               },
-                               [&](const StaticConfig& known) {
-                                 return make_c10d_rendezvous(loop,
-                                                             known,
-                                                             known.coordinator,
-                                                             known.store.port,
-                                                             host,
-                                                             handler,
-                                                             ask);
-                               },
-                               [&](const C10dConfig& known) {
-                                 return make_c10d_rendezvous(loop,
-                                                             known,
-                                                             known.coordinator,
-                                                             std::nullopt,
-                                                             host,
-                                                             handler,
-                                                             ask);
-                               }},
-                    config);
+  const auto* single = std::get_if<UncoordinatedConfig>(&config);
+  return single != nullptr
+             ? make_uncoordinated_rendezvous(*single, handler)
+             : make_c10d_rendezvous(loop,
+                                    std::get<CoordinatedConfig>(config),
+                                    host,
+                                    handler,
+                                    ask);
 }
 
 }  // namespace launcher

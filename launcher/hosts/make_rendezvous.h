@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "launcher/hosts/protocol/rendezvous.h"
@@ -42,14 +41,10 @@ std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
 /// is a free port of rank 0's host, another one for each world. Static hosts
 /// have their ranks and rank 0's store from the options.
 ///
-/// @param store_port  port of rank 0's store from the options; nothing: a free
-///   port for every world
 /// @param ask is called on a thread; see NameLookup
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
     const CoordinatedConfig& config,
-    const CoordinatorEndpoint& endpoint,
-    std::optional<int> store_port,
     const std::string& host,
     const Rendezvous::Handler& handler,
     const NameService& ask);

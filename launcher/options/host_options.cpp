@@ -167,8 +167,7 @@ RendezvousConfig HostOptions::config_of(const HostRange& hosts,
   }
   return UncoordinatedConfig{.master = master(given),
                              .host_rank = given.host_rank.value_or(0),
-                             .host_count = hosts.most,
-                             .timeouts = timeouts_};
+                             .host_count = hosts.most};
 }
 
 /// Values of the options, whichever of torchrun's ways gives them.
@@ -225,15 +224,16 @@ CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
   return config;
 }
 
-StaticConfig HostOptions::static_config(const Endpoint& master,
-                                        const GivenHosts& given) const {
+CoordinatedConfig HostOptions::static_config(const Endpoint& master,
+                                             const GivenHosts& given) const {
   const int count = given.host_count.value_or(1);
   if (meeting_port_ == master.port) {
     throw UsageError("--rdzv-conf: expected a meeting_port other than " +
                      std::to_string(master.port) +
                      ", at which rank 0 listens (--master-port)");
   }
-  StaticConfig config{common_config({count, count}, given), {}, master};
+  CoordinatedConfig config = common_config({count, count}, given);
+  config.store = master;
   config.terms.ranks_are_fixed = true;
   config.local_address.clear();
   config.wanted_rank = given.host_rank.value_or(0);
@@ -246,8 +246,8 @@ StaticConfig HostOptions::static_config(const Endpoint& master,
   return config;
 }
 
-C10dConfig HostOptions::c10d_config(const HostRange& hosts,
-                                    const GivenHosts& given) const {
+CoordinatedConfig HostOptions::c10d_config(const HostRange& hosts,
+                                           const GivenHosts& given) const {
   // The first host of a scheduler serves as well as a host that the user names;
   // --master-addr is for static hosts and does not count.
   const bool is_told = !said_.master_addr && given.master_addr;
@@ -256,7 +256,7 @@ C10dConfig HostOptions::c10d_config(const HostRange& hosts,
         "--rdzv-endpoint: expected the host where the others meet, but got "
         "none; give the same HOST:PORT on every host");
   }
-  C10dConfig config{common_config(hosts, given), {}};
+  CoordinatedConfig config = common_config(hosts, given);
   Endpoint& endpoint = config.coordinator.endpoint;
   endpoint = endpoint_.value_or(
       Endpoint{given.master_addr.value_or(""), given.master_port.value_or(0)});

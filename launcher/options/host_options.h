@@ -46,9 +46,10 @@ class HostOptions {
                              const GivenHosts& given) const;
   CoordinatedConfig common_config(const HostRange& hosts,
                                   const GivenHosts& given) const;
-  StaticConfig static_config(const Endpoint& master,
-                             const GivenHosts& given) const;
-  C10dConfig c10d_config(const HostRange& hosts, const GivenHosts& given) const;
+  CoordinatedConfig static_config(const Endpoint& master,
+                                  const GivenHosts& given) const;
+  CoordinatedConfig c10d_config(const HostRange& hosts,
+                                const GivenHosts& given) const;
 
   GivenHosts said_;  // options but --nnodes, which is hosts_
   std::optional<HostRange> hosts_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <stdexcept>
-#include <type_traits>
 
 #include "ddp/base/text/nearest.h"
 #include "launcher/base/overloaded.h"
@@ -12,20 +11,6 @@
 
 namespace launcher {
 namespace {
-
-template <typename Common, typename Config>
-Common* common_of(Config& config) {
-  return std::visit(
-      [](auto& kind) -> Common* {
-        using Kind = std::decay_t<decltype(kind)>;
-        if constexpr (std::is_base_of_v<CoordinatedConfig, Kind>) {
-          return &kind;
-        } else {
-          return nullptr;
-        }
-      },
-      config);
-}
 
 /// Keys of ddprun, and keys that torchrun 2.11's backends static and c10d read.
 constexpr std::array<const char*, 13> kSettings{"meeting_port",
@@ -51,21 +36,11 @@ std::string_view unquoted(std::string_view text) {
 
 }  // namespace
 
-const CoordinatedConfig* coordinated(const RendezvousConfig& config) {
-  return common_of<const CoordinatedConfig>(config);
-}
-
-CoordinatedConfig* coordinated(RendezvousConfig& config) {
-  return common_of<CoordinatedConfig>(config);
-}
-
 const Endpoint* given_store(const RendezvousConfig& config) {
-  using Found = const Endpoint*;
-  return std::visit(
-      Overloaded{[](const UncoordinatedConfig& known) { return &known.master; },
-                 [](const StaticConfig& known) { return &known.store; },
-                 [](const C10dConfig&) -> Found { return nullptr; }},
-      config);
+  const auto* known = std::get_if<CoordinatedConfig>(&config);
+  return known == nullptr ? &std::get<UncoordinatedConfig>(config).master
+         : known->store   ? &*known->store
+                          : nullptr;
 }
 
 int host_count(const RendezvousConfig& config) {

@@ -12,9 +12,7 @@
 #include "launcher/options/values.h"
 
 // The kinds of rendezvous, with the options of each. HostOptions chooses the
-// kind. Code that differs by kind visits RendezvousConfig: the functions below,
-// make_rendezvous(), make_job() and rendezvous_endpoint() do not compile until
-// they handle a new kind.
+// kind.
 namespace launcher {
 
 /// How long hosts wait for each other. The defaults and the names in
@@ -59,19 +57,6 @@ struct UncoordinatedConfig {
   Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free port
   int host_rank = 0;
   int host_count = 1;
-  RendezvousTimeouts timeouts{};
-};
-
-/// Options of every kind of rendezvous with a coordinator.
-struct CoordinatedConfig {
-  JobTerms terms;
-  std::optional<int> wanted_rank;  ///< rank of this host among the hosts
-  /// --local-addr; empty: the address of the connection to the coordinator.
-  std::string local_address;
-  std::string scheduler;  ///< that gives the number of hosts; empty: none
-  std::string role;
-  std::string token;  ///< secret of the job's hosts; empty: none
-  RendezvousTimeouts timeouts{};
 };
 
 /// Endpoint of a coordinator that the command line names. The coordinator runs
@@ -85,25 +70,24 @@ struct CoordinatorEndpoint {
   std::string port_option = "--rdzv-endpoint";  ///< option that names the port
 };
 
-/// --rdzv-backend=static with several hosts: the command line gives the ranks,
-/// and the coordinator agrees on restarts.
-struct StaticConfig : CoordinatedConfig {
-  CoordinatorEndpoint coordinator;
-  Endpoint store;  ///< rank 0's
+/// Hosts with a coordinator, which agrees on restarts.
+struct CoordinatedConfig {
+  JobTerms terms;
+  std::optional<int> wanted_rank;  ///< rank of this host among the hosts
+  /// --local-addr; empty: the address of the connection to the coordinator.
+  std::string local_address;
+  std::string scheduler;  ///< that gives the number of hosts; empty: none
+  std::string role;
+  std::string token;  ///< secret of the job's hosts; empty: none
+  RendezvousTimeouts timeouts{};
+  CoordinatorEndpoint coordinator{};
+  /// Rank 0's store with --rdzv-backend=static, by which the command line gives
+  /// the ranks. Nothing: c10d; the coordinator assigns the ranks, and the store
+  /// listens at a free port of rank 0's host.
+  std::optional<Endpoint> store{};
 };
 
-/// --rdzv-backend=c10d: the coordinator assigns the ranks. Rank 0's store
-/// listens at a free port of its host.
-struct C10dConfig : CoordinatedConfig {
-  CoordinatorEndpoint coordinator;
-};
-
-using RendezvousConfig =
-    std::variant<UncoordinatedConfig, StaticConfig, C10dConfig>;
-
-/// The shared options of a kind with a coordinator; nullptr: it has none.
-const CoordinatedConfig* coordinated(const RendezvousConfig& config);
-CoordinatedConfig* coordinated(RendezvousConfig& config);
+using RendezvousConfig = std::variant<UncoordinatedConfig, CoordinatedConfig>;
 
 /// Endpoint of rank 0's store if the command line gives it, else nullptr.
 const Endpoint* given_store(const RendezvousConfig& config);

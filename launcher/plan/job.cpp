@@ -6,7 +6,6 @@
 
 #include "ddp/base/cluster/env_integer.h"
 #include "launcher/base/error.h"
-#include "launcher/base/overloaded.h"
 #include "launcher/base/text.h"
 #include "launcher/net/address.h"
 #include "launcher/plan/binding_plan.h"
@@ -66,7 +65,8 @@ void require_countable(const LaunchOptions& options, int worker_count) {
 /// others in the middle of their run.
 void refuse_restarts_of_uncoordinated_hosts(Job& job) {
   const RendezvousConfig& config = job.options.rendezvous;
-  if (host_count(config) > 1 && coordinated(config) == nullptr &&
+  if (host_count(config) > 1 &&
+      std::holds_alternative<UncoordinatedConfig>(config) &&
       job.options.max_restarts > 0) {
     job.options.max_restarts = 0;
     job.warnings.push_back(
@@ -99,42 +99,25 @@ void warn_of_missing_loopback(Job& job, const HostInfo& host) {
   }
 }
 
-void warn_of_open_job(Job& job,
-                      const CoordinatedConfig& config,
-                      const Endpoint& endpoint) {
-  if (config.token.empty()) {
-    job.warnings.push_back(
-        "anyone who reaches " + text_of(endpoint) +
-        " can take part in this job; set DDPRUN_TOKEN to the same secret on "
-        "all hosts");
-  }
-}
-
-void complete_kind(Job& job, StaticConfig& config) {
-  if (config.wanted_rank == 0) {
-    warn_of_open_job(job, config, config.coordinator.endpoint);
-  }
-}
-
-void complete_kind(Job& job, C10dConfig& config) {
-  warn_of_open_job(job, config, config.coordinator.endpoint);
-}
-
 /// Fills the parts of the rendezvous that other options and the environment
 /// give.
 void complete_rendezvous(Job& job) {
-  CoordinatedConfig* common = coordinated(job.options.rendezvous);
-  if (common == nullptr) {
+  auto* config = std::get_if<CoordinatedConfig>(&job.options.rendezvous);
+  if (config == nullptr) {
     return;
   }
-  common->terms.run_id = job.run_id;
-  common->terms.max_restarts = job.options.max_restarts;
-  common->role = job.options.role;
+  config->terms.run_id = job.run_id;
+  config->terms.max_restarts = job.options.max_restarts;
+  config->role = job.options.role;
   const std::string* token = find_variable(job.environment, "DDPRUN_TOKEN");
-  common->token = token != nullptr ? *token : "";
-  std::visit(Overloaded{[](UncoordinatedConfig&) {},
-                        [&job](auto& config) { complete_kind(job, config); }},
-             job.options.rendezvous);
+  config->token = token != nullptr ? *token : "";
+  // Of static hosts the one that listens warns for all.
+  if (config->token.empty() && (!config->store || config->wanted_rank == 0)) {
+    job.warnings.push_back(
+        "anyone who reaches " + text_of(config->coordinator.endpoint) +
+        " can take part in this job; set DDPRUN_TOKEN to the same secret on "
+        "all hosts");
+  }
 }
 
 /// DDPRUN_JOB_DIR is of an outer job, if this ddprun is its worker. The secret

@@ -51,8 +51,8 @@ struct Traffic {
   }
 };
 
-C10dConfig config_of(int hosts, int port) {
-  C10dConfig config;
+CoordinatedConfig config_of(int hosts, int port) {
+  CoordinatedConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port};
   config.terms = {.run_id = "bench",
                   .least_hosts = hosts,
@@ -65,7 +65,7 @@ C10dConfig config_of(int hosts, int port) {
 /// Joins every world until the process is killed.
 ///
 /// @param ready  closed when other hosts can connect
-[[noreturn]] void coordinate(const C10dConfig& config, Fd ready) {
+[[noreturn]] void coordinate(const CoordinatedConfig& config, Fd ready) {
   EventLoop loop;
   std::unique_ptr<Rendezvous> rendezvous;
   rendezvous = make_rendezvous(
@@ -85,7 +85,10 @@ C10dConfig config_of(int hosts, int port) {
 /// loop, which is designed for few timers, so on_time() is called from outside.
 class Guest {
  public:
-  Guest(EventLoop& loop, const C10dConfig& config, int number, Traffic& traffic)
+  Guest(EventLoop& loop,
+        const CoordinatedConfig& config,
+        int number,
+        Traffic& traffic)
       : traffic_(traffic),
         client_({.hello = hello_of(config, "host" + std::to_string(number), {}),
                  .endpoint = "the coordinator",
@@ -158,7 +161,7 @@ class Guest {
 /// The process of the coordinator.
 class Coordination {
  public:
-  explicit Coordination(const C10dConfig& config) {
+  explicit Coordination(const CoordinatedConfig& config) {
     Pipe ready = make_pipe();
     pid_ = check(::fork(), "fork");
     if (pid_ == 0) {
@@ -226,7 +229,7 @@ void run_until_all_are_in(EventLoop& loop,
 
 void measure(int hosts) {
   const PortReservation port(0);
-  const C10dConfig config = config_of(hosts, port.port());
+  const CoordinatedConfig config = config_of(hosts, port.port());
   const Coordination coordination(config);
   EventLoop loop;
   Traffic traffic;

@@ -134,12 +134,13 @@ TEST_CASE(
   LaunchOptions options = shell();
   options.max_restarts = 3;
   options.role = "trainer";
-  C10dConfig hosts;
+  CoordinatedConfig hosts;
   hosts.terms.most_hosts = 2;
   options.rendezvous = hosts;
   const Job open = make_job(options, HostInfo{}, {}, "unique");
   CHECK(open.options.max_restarts == 3);
-  const CoordinatedConfig& config = *coordinated(open.options.rendezvous);
+  const CoordinatedConfig& config =
+      std::get<CoordinatedConfig>(open.options.rendezvous);
   CHECK(config.terms.max_restarts == 3);
   CHECK(config.terms.run_id == "none");
   CHECK(config.role == "trainer");
@@ -147,10 +148,12 @@ TEST_CASE(
   CHECK_THAT(open.warnings.front(), Contains("DDPRUN_TOKEN"));
   const Job closed =
       make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
-  CHECK(coordinated(closed.options.rendezvous)->token == "secret");
+  CHECK(std::get<CoordinatedConfig>(closed.options.rendezvous).token ==
+        "secret");
   CHECK(closed.warnings.empty());
   // The static host that listens prints the warning for all hosts.
-  StaticConfig fixed;
+  CoordinatedConfig fixed;
+  fixed.store = Endpoint{"node0", 29500};
   fixed.wanted_rank = 1;
   options.rendezvous = fixed;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());

@@ -8,12 +8,11 @@
 
 using Catch::Contains;
 using Catch::StartsWith;
-using launcher::C10dConfig;
+using launcher::CoordinatedConfig;
 using launcher::Environment;
 using launcher::LaunchOptions;
 using launcher::parse_options;
 using launcher::ProgramKind;
-using launcher::StaticConfig;
 using launcher::UsageError;
 using Kind = launcher::WorkerCount::Kind;
 using Arguments = std::vector<std::string>;
@@ -152,11 +151,11 @@ TEST_CASE("master by address, by endpoint, or on this host") {
 TEST_CASE("static hosts meet beside rank 0's store") {
   const auto plain =
       parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
-  const auto& config = std::get<StaticConfig>(plain.rendezvous);
+  const auto& config = std::get<CoordinatedConfig>(plain.rendezvous);
   CHECK(config.coordinator.endpoint.host == "h");
   CHECK(config.coordinator.endpoint.port == 29600);
-  CHECK(config.store.host == "h");
-  CHECK(config.store.port == 29500);
+  CHECK(config.store->host == "h");
+  CHECK(config.store->port == 29500);
   CHECK(config.coordinator.host_option == "--master-addr");
   CHECK(config.coordinator.is_here == false);
   CHECK(config.wanted_rank == 1);
@@ -168,7 +167,7 @@ TEST_CASE("static hosts meet beside rank 0's store") {
                              "--rdzv-endpoint=h:65500",
                              "--rdzv-conf=keep_alive_interval=1",
                              "p"});
-  const auto& first = std::get<StaticConfig>(chosen.rendezvous);
+  const auto& first = std::get<CoordinatedConfig>(chosen.rendezvous);
   CHECK(first.coordinator.endpoint.port == 65400);
   CHECK(first.coordinator.is_here == true);
   CHECK(first.timeouts.silence() == 3s);
@@ -178,7 +177,7 @@ TEST_CASE("static hosts meet beside rank 0's store") {
                   "--rdzv-conf=meeting_port=" + value,
                   "p"});
   };
-  CHECK(std::get<StaticConfig>(port("7000").rendezvous)
+  CHECK(std::get<CoordinatedConfig>(port("7000").rendezvous)
             .coordinator.endpoint.port == 7000);
   CHECK(!has_coordinator(port("0")));
   CHECK(hosts_of(port("0")) == 2);
@@ -188,7 +187,7 @@ TEST_CASE("static hosts meet beside rank 0's store") {
 TEST_CASE("hosts that meet: torchrun's c10d command line") {
   const auto plain =
       parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"});
-  const auto& config = std::get<C10dConfig>(plain.rendezvous);
+  const auto& config = std::get<CoordinatedConfig>(plain.rendezvous);
   CHECK(hosts_of(plain) == 2);
   CHECK(config.coordinator.endpoint.host == "h");
   CHECK(config.coordinator.endpoint.port == 29400);
@@ -207,7 +206,7 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
                               "keep_alive_interval=0.5,"
                               "keep_alive_max_attempt=4,is_host=1,timeout=9",
                               "p"});
-  const auto& range = std::get<C10dConfig>(elastic.rendezvous);
+  const auto& range = std::get<CoordinatedConfig>(elastic.rendezvous);
   CHECK(hosts_of(elastic) == 4);
   CHECK(range.coordinator.endpoint.port == 7000);
   CHECK(range.terms.least_hosts == 1);

@@ -20,7 +20,7 @@ inline int rank_of(const LaunchOptions& options) {
 }
 
 inline bool has_coordinator(const LaunchOptions& options) {
-  return coordinated(options.rendezvous) != nullptr;
+  return std::holds_alternative<CoordinatedConfig>(options.rendezvous);
 }
 
 }  // namespace launcher::test

@@ -8,7 +8,7 @@
 
 using Catch::Contains;
 using ddp::detail::port_of_job;
-using launcher::C10dConfig;
+using launcher::CoordinatedConfig;
 using launcher::LaunchOptions;
 using namespace launcher::test;
 using Words = std::vector<std::string>;
@@ -54,10 +54,10 @@ TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
                Contains("Slurm says: host " + std::to_string(rank) +
                         " of 3, rank 0 on node1") &&
                    Contains("--standalone"));
-    CHECK(coordinated(options.rendezvous)->scheduler == "Slurm");
+    CHECK(std::get<CoordinatedConfig>(options.rendezvous).scheduler == "Slurm");
   }
   const auto said = options_in(srun_task_a_host(1, 2), {"--nnodes=2"});
-  CHECK(coordinated(said.rendezvous)->scheduler.empty());
+  CHECK(std::get<CoordinatedConfig>(said.rendezvous).scheduler.empty());
 }
 
 TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {
@@ -132,7 +132,7 @@ TEST_CASE("ddprun of a scheduler whose hosts it cannot read", "[cluster]") {
 TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   const auto variables = srun_task_a_host(1, 3);
   const auto told = options_in(variables, {"--rdzv-backend=c10d"});
-  const auto& first = std::get<C10dConfig>(told.rendezvous);
+  const auto& first = std::get<CoordinatedConfig>(told.rendezvous);
   CHECK(first.coordinator.endpoint.host == "node1");
   CHECK(first.coordinator.endpoint.port == port_of_job("1234.0"));
   CHECK(first.terms.least_hosts == 3);
@@ -143,7 +143,7 @@ TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   const auto named = options_in(
       variables,
       {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=ib1:7000"});
-  const auto& usual = std::get<C10dConfig>(named.rendezvous);
+  const auto& usual = std::get<CoordinatedConfig>(named.rendezvous);
   CHECK(usual.coordinator.endpoint.host == "ib1");
   CHECK(usual.coordinator.endpoint.port == 7000);
   CHECK(usual.wanted_rank == 1);

@@ -59,13 +59,12 @@ TEST_CASE("a name that means loopback on its own host is for others, too") {
 TEST_CASE("the host that waits alone hears what may keep others away") {
   CoordinatedConfig config;
   config.terms.ranks_are_fixed = true;
-  CoordinatorEndpoint coordinator;
+  CoordinatorEndpoint& coordinator = config.coordinator;
   coordinator.host_option = "--master-addr";
   coordinator.is_here = true;
   const auto advice = [&](const std::string& host, const std::string& address) {
     coordinator.endpoint = {host, 29600};
     return advice_for(config,
-                      coordinator,
                       addresses_of(address, 29600),
                       listen_for(host, {address}, true));
   };

@@ -213,7 +213,7 @@ struct NamedHost {
   Answers answers;
   FakeNames names;
   const PortReservation port{0};
-  C10dConfig config;
+  CoordinatedConfig config;
   std::unique_ptr<Rendezvous> rendezvous;
 
   NamedHost() {
@@ -318,7 +318,7 @@ TEST_CASE("a name service that does not answer is given up") {
 TEST_CASE("a name that means another host by now is followed there") {
   EventLoop loop;
   test::bound(loop);
-  C10dConfig config;
+  CoordinatedConfig config;
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.3", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
@@ -347,7 +347,7 @@ TEST_CASE(
     "the coordinator's host is over once the others know that it leaves") {
   EventLoop loop;
   test::bound(loop);
-  C10dConfig config;
+  CoordinatedConfig config;
   const PortReservation port(0);
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
@@ -392,7 +392,7 @@ TEST_CASE("a host listens at its own address once the port is free") {
   EventLoop loop;
   test::bound(loop);
   Fd other = listen_at(addresses_of("127.0.0.1", 0).front());
-  C10dConfig config;
+  CoordinatedConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port_of(own_end(other))};
   config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
   config.timeouts.last_call = std::chrono::milliseconds(0);
@@ -461,7 +461,7 @@ TEST_CASE("a host that waits for others says so") {
   EventLoop loop;
   test::bound(loop);
   const PortReservation port(0);
-  C10dConfig config;
+  CoordinatedConfig config;
   config.coordinator.endpoint = {"127.0.0.1", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
   config.timeouts.until_news = kTimeForAnswers;
