@@ -24,13 +24,11 @@ namespace {
 
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = signals_of_programs();
-  signals.insert(signals.end(),
-                 {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT});
+  signals.insert(
+      signals.end(),
+      {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH});
   signals.insert(
       signals.end(), job.options.signals.begin(), job.options.signals.end());
-  if (job.options.output != Output::lines) {
-    signals.push_back(SIGWINCH);
-  }
   if (job.options.on_preempt) {
     signals.push_back(job.options.on_preempt->signal);
   }

@@ -6,26 +6,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <string>
-
-#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {
 
 constexpr winsize kUsualSize{24, 80, 0, 0};
 constexpr int kLeastColumns = 20;
-
-[[noreturn]] void fail_to_make_terminal() {
-  const int error = errno;
-  throw LaunchError(
-      kExitFailure,
-      std::string("--output=pty: no pseudo-terminal can be made (") +
-          std::strerror(error) +
-          "); check /dev/pts and /proc/sys/kernel/pty/max, or leave it out");
-}
 
 Fd open_other_end(const Fd& master) {
   std::array<char, 128> name;
@@ -59,23 +45,17 @@ winsize terminal_size(const std::optional<winsize>& own,
 }
 
 Pipe make_pseudo_terminal(const winsize& size) {
-  Pipe ends;
-  ends.read.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!ends.read) {
-    fail_to_make_terminal();
-  }
+  Pipe ends{Fd(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)), Fd()};
   ends.write = open_other_end(ends.read);
   termios settings{};
   if (!ends.write || ::tcgetattr(ends.write.get(), &settings) != 0) {
-    fail_to_make_terminal();
+    return {};
   }
   settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
   settings.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-  if (::tcsetattr(ends.write.get(), TCSANOW, &settings) != 0 ||
-      ::ioctl(ends.write.get(), TIOCSWINSZ, &size) != 0) {
-    fail_to_make_terminal();
-  }
-  return ends;
+  const bool is_set = ::tcsetattr(ends.write.get(), TCSANOW, &settings) == 0 &&
+                      ::ioctl(ends.write.get(), TIOCSWINSZ, &size) == 0;
+  return is_set ? std::move(ends) : Pipe();
 }
 
 }  // namespace launcher

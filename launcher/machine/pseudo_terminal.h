@@ -21,9 +21,7 @@ winsize terminal_size(const std::optional<winsize>& own, size_t prefix_columns);
 /// Creates a pseudo-terminal for output: bytes written to `write` are read from
 /// `read` unchanged. It is not a controlling terminal, so no key press sends a
 /// signal through it. When all copies of `write` are closed, reading fails with
-/// EIO.
-///
-/// @throws LaunchError if the system cannot provide one
+/// EIO. Returns empty ends if the system cannot provide one.
 Pipe make_pseudo_terminal(const winsize& size);
 
 }  // namespace launcher

@@ -89,10 +89,9 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
   line.group("Output and logs");
   line.value("output",
              one_of(output_names()),
-             "lines: each whole, with a prefix; pty: the same, but "
-             "workers see a terminal; inherit: ddprun's own stdout and "
-             "stderr [pty for lines that go to a terminal alone, else "
-             "lines]",
+             "lines: each whole, with a prefix; where they go to a terminal "
+             "alone, workers see one; inherit: ddprun's own stdout and stderr "
+             "[lines]",
              into(options.output, parse_output));
   line.value("log-dir",
              "DIR",
@@ -246,8 +245,7 @@ void check_output(const LaunchOptions& options) {
   if (options.output == Output::inherit && !options.tee.empty()) {
     throw UsageError(
         "--tee: expected to be without --output=inherit, by which ddprun does "
-        "not see what workers write, but got both; leave one out, or give "
-        "--output=pty");
+        "not see what workers write, but got both; leave one out");
   }
 }
 

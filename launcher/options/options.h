@@ -39,7 +39,7 @@ struct LaunchOptions {
   std::string cluster_note{};  ///< values that a scheduler gave
   std::string log_dir{};
   std::string report_json{};  ///< path of a file; empty: none
-  Output output = Output::automatic;
+  Output output = Output::lines;
   StreamMap redirects{};
   StreamMap tee{};
   std::vector<std::string> out_filters{};  ///< --duplicate-stdout-filters

@@ -249,15 +249,13 @@ std::string parse_choice(std::string_view text,
 }
 
 const std::vector<std::string>& output_names() {
-  static const std::vector<std::string> names{"lines", "pty", "inherit"};
+  static const std::vector<std::string> names{"lines", "inherit"};
   return names;
 }
 
 Output parse_output(std::string_view text) {
-  const std::string name = parse_choice(text, output_names());
-  return name == "lines" ? Output::lines
-         : name == "pty" ? Output::pty
-                         : Output::inherit;
+  return parse_choice(text, output_names()) == "lines" ? Output::lines
+                                                       : Output::inherit;
 }
 
 std::vector<int> parse_signals(std::string_view text) {

@@ -36,10 +36,9 @@ struct StreamSet {
 
 /// Type of the workers' stdout and stderr.
 enum class Output {
-  automatic,  ///< pty if lines only go to a terminal; else lines
-  lines,      ///< pipes, which ddprun reads line by line
-  pty,        ///< pseudo-terminals, also read line by line
-  inherit     ///< ddprun's own
+  lines,   ///< pipes, or pseudo-terminals if lines only go to a terminal, which
+           ///< ddprun reads line by line
+  inherit  ///< ddprun's own
 };
 
 /// --redirects and --tee: a set for every local rank.
@@ -108,7 +107,7 @@ std::string parse_choice(std::string_view text,
                          const std::vector<std::string>& choices);
 /// Returns the names that parse_output() accepts.
 const std::vector<std::string>& output_names();
-/// Parses "lines", "pty" or "inherit".
+/// Parses "lines" or "inherit".
 Output parse_output(std::string_view text);
 /// Parses names of signals that can be handled: "SIGTERM,SIGINT".
 std::vector<int> parse_signals(std::string_view text);

@@ -31,7 +31,7 @@ struct WorkerSpec {
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< for its progress reports; empty: none
   std::string stop_file;      ///< for its stop request; empty: none
-  Output output = Output::automatic;
+  Output output = Output::lines;
   bool has_stdin = false;  ///< inherits ddprun's stdin
   StreamSet to_file;
   StreamSet to_console;

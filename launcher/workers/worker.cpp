@@ -6,7 +6,6 @@
 #include <csignal>
 
 #include "ddp/base/background_task.h"
-#include "launcher/base/error.h"
 #include "launcher/machine/pseudo_terminal.h"
 #include "launcher/workers/error_file.h"
 
@@ -29,25 +28,14 @@ struct WorkerEnd {
   const WorkerStream* stream = nullptr;
 };
 
-/// Returns whether the worker gets a pseudo-terminal. In automatic mode it does
-/// if its lines are only shown on a terminal, as if a shell had started it.
-bool sees_terminal(const WorkerSpec& spec,
-                   const Console* console,
-                   bool has_file) {
-  return spec.output == Output::pty ||
-         (spec.output == Output::automatic && !has_file && console != nullptr &&
-          console->is_terminal());
-}
-
-Pipe make_terminal_or_pipe(const WorkerSpec& spec) {
-  try {
-    return make_pseudo_terminal(size_for(spec));
-  } catch (const LaunchError&) {
-    if (spec.output == Output::pty) {
-      throw;
-    }
-    return make_pipe();  // a terminal is optional here
+/// Makes a pseudo-terminal for lines that are only shown on a terminal, as if a
+/// shell had started the worker; otherwise, or if there is none, a pipe.
+Pipe make_ends(const WorkerSpec& spec, const Console* console, bool has_file) {
+  Pipe ends;
+  if (!has_file && console != nullptr && console->is_terminal()) {
+    ends = make_pseudo_terminal(size_for(spec));
   }
+  return ends.read ? std::move(ends) : make_pipe();
 }
 
 WorkerEnd make_end(const WorkerSpec& spec,
@@ -69,13 +57,10 @@ WorkerEnd make_end(const WorkerSpec& spec,
     return {};
   }
   // The worker writes to the file directly, so no reader can block it.
-  if (has_file && !is_shown && targets.filtered == nullptr &&
-      spec.output != Output::pty) {
+  if (has_file && !is_shown && targets.filtered == nullptr) {
     return {.worker = std::move(file.fd)};
   }
-  Pipe pipe = sees_terminal(spec, targets.console, has_file)
-                  ? make_terminal_or_pipe(spec)
-                  : make_pipe();
+  Pipe pipe = make_ends(spec, targets.console, has_file);
   if (has_file) {
     targets.file.emplace(std::move(file.fd), file.path, context.logs);
   }

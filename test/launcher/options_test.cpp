@@ -308,7 +308,7 @@ TEST_CASE("blanks around values, as from a file or a list with spaces") {
   CHECK(parse({"--gpus=0, 1", "p"}).gpus == Arguments{"0", "1"});
   CHECK(parse({"--tee=0: 3, 1:1 ", "p"}).tee.at(0).err);
   CHECK(parse({"--grace-period= 2\n", "p"}).grace_period == 2s);
-  CHECK(parse({"--output=pty\n", "p"}).output == launcher::Output::pty);
+  CHECK(parse({"--output=inherit\n", "p"}).output == launcher::Output::inherit);
   CHECK(
       parse(
           {"--nnodes=2", "--rdzv-backend=c10d ", "--rdzv-endpoint= h:7\n", "p"})
@@ -457,8 +457,8 @@ TEST_CASE("every wrong value is one line that names the option") {
 }
 
 TEST_CASE("what workers read and write") {
-  CHECK(parse({"p"}).output == launcher::Output::automatic);
-  CHECK(parse({"--output=pty", "p"}).output == launcher::Output::pty);
+  CHECK(parse({"p"}).output == launcher::Output::lines);
+  CHECK(parse({"--output=lines", "p"}).output == launcher::Output::lines);
   CHECK(parse({"p"}, {{"PET_OUTPUT", "inherit"}}).output ==
         launcher::Output::inherit);
   CHECK_THAT(error_of({"--output=raw", "p"}), Contains("--output: expected"));

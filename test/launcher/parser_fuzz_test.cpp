@@ -180,7 +180,7 @@ const std::vector<std::string> kCommandLines{
             "--on-preempt=USR1:60",
             "--preempt-code=85",
             "--hang-timeout=600",
-            "--output=pty",
+            "--output=inherit",
             "--report-json=report.json",
             "./train"}),
     joined({"--standalone", "--nproc=gpu", "--dry-run", "x"}),

@@ -1,6 +1,5 @@
 #include "launcher/job/report/next_step.h"
 
-#include <csignal>
 #include <string_view>
 #include <variant>
 
@@ -82,15 +81,7 @@ std::string_view step_after(const WorkerExit& exit,
       return row.step;
     }
   }
-  if (workers.oom_kills > 0) {
-    return kMoreMemory;
-  }
-  if (exit.status.signal != 0 && exit.status.signal != SIGKILL &&
-      exit.last_lines.empty()) {
-    return "--output=pty shows the last lines of a program whose output waited "
-           "in a buffer";
-  }
-  return "";
+  return workers.oom_kills > 0 ? kMoreMemory : "";
 }
 
 std::string_view step_of(const AttemptResult& result) {

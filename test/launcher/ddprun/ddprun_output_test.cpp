@@ -4,14 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <thread>
 
 #include "launcher/machine/pseudo_terminal.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
-#include "test/support/sanitizers.h"
 #include "test/support/temporary_folder.h"
 
 using Catch::Contains;
@@ -99,7 +101,7 @@ TEST_CASE("a reader that goes away (| head) does not end the job") {
 TEST_CASE("a step without a newline is shown at once, and logged as it is") {
   const ddp::test::TemporaryFolder folder;
   Ddprun::Arguments arguments{"--log-dir=" + folder.path()};
-  const std::string option = GENERATE("", "--tee=3", "--output=pty");
+  const std::string option = GENERATE("", "--tee=3");
   if (!option.empty()) {
     arguments.push_back(option);
   }
@@ -274,53 +276,78 @@ TEST_CASE("logs that may not grow: the job goes on, and is no success") {
   CHECK(!result.left_something);
 }
 
-TEST_CASE(
-    "workers that see a terminal write there what others read elsewhere") {
-  const ddp::test::TemporaryFolder folder;
-  const auto result = run_ddprun(
-      {"--nproc-per-node=2",
-       "--output=pty",
-       "--tee=3",
-       "--log-dir=" + folder.path(),
-       "--rdzv-id=job",
-       "sh",
-       "-c",
-       "test -t 1 && test -t 2 && stty size <&1; (: </dev/tty) 2>/dev/null || "
-       "echo no control; echo error >&2; printf last"},
-      {{"LC_ALL", "C"}});
-  CHECK(result.code() == 0);
-  CHECK(result.lines_of("[1] ") ==
-        std::vector<std::string>{"24 80", "no control", "last"});
-  CHECK(result.lines_of("[0] ") == result.lines_of("[1] "));
-  CHECK_THAT(result.err, Contains("[0] error\n") && Contains("[1] error\n"));
-  size_t logs = 0;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(folder.path())) {
-    if (entry.path().filename() == "stdout.log") {
-      ++logs;
-      CHECK(ddp::test::read_file(entry.path()) == "24 80\nno control\nlast");
-    }
+namespace {
+
+/// A terminal, of which a thread reads all that is written.
+class Terminal {
+ public:
+  explicit Terminal(const winsize& size = {})
+      : ends_(launcher::make_pseudo_terminal(size)) {
+    reader_ = std::thread([this] {
+      std::array<char, 4096> piece;
+      ssize_t bytes = 0;
+      while ((bytes = ::read(ends_.read.get(), piece.data(), piece.size())) >
+             0) {
+        const std::lock_guard lock(mutex_);
+        text_.append(piece.data(), static_cast<size_t>(bytes));
+        changed_.notify_all();
+      }
+    });
   }
-  CHECK(logs == 2);
+  ~Terminal() { text(); }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  int fd() const { return ends_.write.get(); }
+  void await(const std::string& text) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(
+        lock, 60s, [&] { return text_.find(text) != std::string::npos; }));
+  }
+  /// Returns all that was written, once no process has the terminal.
+  const std::string& text() {
+    ends_.write.reset();
+    if (reader_.joinable()) {
+      reader_.join();
+    }
+    return text_;
+  }
+
+ private:
+  launcher::Pipe ends_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  std::thread reader_;
+};
+
+}  // namespace
+
+TEST_CASE("workers whose lines go to a terminal see one, which controls none") {
+  Terminal terminal;
+  const auto result =
+      run_ddprun({"--nproc-per-node=2",
+                  "sh",
+                  "-c",
+                  "test -t 1 && ! test -t 2 && stty size <&1; (: </dev/tty) "
+                  "2>/dev/null || echo no control; printf last"},
+                 {{"LC_ALL", "C"}},
+                 "",
+                 {},
+                 [&terminal] { ::dup2(terminal.fd(), STDOUT_FILENO); });
+  CHECK(result.code() == 0);
+  const Result shown{.out = terminal.text()};
+  CHECK(shown.lines_of("[1] ") ==
+        std::vector<std::string>{"24 80", "no control", "last"});
+  CHECK(shown.lines_of("[0] ") == shown.lines_of("[1] "));
 }
 
 TEST_CASE("on a terminal a program that throws has shown all it wrote") {
-  const auto terminal = launcher::make_pseudo_terminal({});
-  const auto run = [&terminal](Ddprun::Arguments arguments) {
-    arguments.push_back(resource("print_and_throw"));
-    run_ddprun(arguments, {}, "", {}, [&terminal] {
-      ::dup2(terminal.write.get(), 1);
-    });
-    REQUIRE(::fcntl(terminal.read.get(), F_SETFL, O_NONBLOCK) == 0);
-    std::array<char, 4096> text;
-    const ssize_t size = ::read(terminal.read.get(), text.data(), text.size());
-    return std::string(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
-  };
-  CHECK(run({}) == "[0] epoch 1\n[0] epoch 2\n[0] epoch 3\n");
-#ifndef DDP_THREAD_SANITIZER
-  // The sanitizer writes the buffers of stdio.
-  CHECK(run({"--output=lines"}).empty());
-#endif
+  Terminal terminal;
+  run_ddprun({resource("print_and_throw")}, {}, "", {}, [&terminal] {
+    ::dup2(terminal.fd(), 1);
+  });
+  CHECK(terminal.text() == "[0] epoch 1\n[0] epoch 2\n[0] epoch 3\n");
 }
 
 TEST_CASE("a reader that sleeps is no hang of a worker") {
@@ -354,32 +381,33 @@ TEST_CASE("a redirected stream is a file, whose end the report has") {
 }
 
 TEST_CASE("no line is lost in a terminal, however its worker ends") {
-  const auto result = run_ddprun({"--nproc-per-node=2",
-                                  "--output=pty",
-                                  resource("spam_output"),
-                                  "5000",
-                                  "0"});
+  Terminal terminal;
+  const auto result =
+      run_ddprun({"--nproc-per-node=2", resource("spam_output"), "5000", "0"},
+                 {},
+                 "",
+                 {},
+                 [&terminal] { ::dup2(terminal.fd(), 1); });
   CHECK(result.code() == 0);
-  check_spam(result, 2, 5000);
+  check_spam({.out = terminal.text()}, 2, 5000);
 }
 
 TEST_CASE("a terminal has the size of ddprun's, less the prefix, also later") {
-  const auto terminal = launcher::make_pseudo_terminal(
+  Terminal terminal(
       {.ws_row = 40, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0});
-  Ddprun job({"--output=pty",
-              "sh",
+  Ddprun job({"sh",
               "-c",
               "trap 'stty size <&1; exit' WINCH; stty size <&1; "
               "while :; do sleep 0.01; done"},
              {},
              "",
              {},
-             [&terminal] { ::dup2(terminal.write.get(), 0); });
-  job.await_out("[0] 40 116\n");
+             [&terminal] { ::dup2(terminal.fd(), 1); });
+  terminal.await("[0] 40 116\n");
   const winsize size{50, 100, 0, 0};
-  REQUIRE(::ioctl(terminal.write.get(), TIOCSWINSZ, &size) == 0);
+  REQUIRE(::ioctl(terminal.fd(), TIOCSWINSZ, &size) == 0);
   job.signal(SIGWINCH);
-  job.await_out("[0] 50 96\n");
+  terminal.await("[0] 50 96\n");
   const auto result = job.finish();
   CHECK(result.code() == 0);
   CHECK(result.err.empty());
