@@ -216,7 +216,6 @@ TEST_CASE("operations on numbers have the results of Python's") {
                                 {"torch.sym_int", {-2.5}, -2},
                                 {"torch.sym_float", {3}, 3.0},
                                 {"torch.sym_max", {3, -4}, 3},
-                                {"torch.sym_ite", {true, 5, 6}, 5},
                                 {"torch._sym_sqrt", {2}, std::sqrt(2.0)}};
   for (const auto& [name, numbers, result] : cases) {
     INFO(name << " of " << numbers);
@@ -228,6 +227,7 @@ TEST_CASE("operations on numbers have the results of Python's") {
   std::vector<c10::IValue> stack{1, 0};
   CHECK_THROWS_AS(detail::number_operation("_operator.floordiv")(stack, {}),
                   c10::Error);
+  CHECK(detail::number_operation("torch.sym_ite") == nullptr);
 }
 
 /// Parses an expression over the tensor x and the numbers n, m, f and big.
@@ -300,9 +300,6 @@ TEST_CASE("expressions over sizes have Python's values") {
       {"math.trunc(-2.7)", -2},
       {"math.floor(-2.5) + math.ceil(-2.5)", -5},
       {"round(2.5) + round(3.5) + round(-0.5)", 6},
-      {"round(2.675, 2)", 2.67},
-      {"round(L['n'] / 3, 1) == 2.3", true},
-      {"round(0.125, 2)", 0.12},
       {"math.sqrt(2) + math.log2(8)", 4.414213562373095},
       {"math.inf > 1e300", true},
       {"-math.inf < -1e+300", true},
@@ -361,8 +358,8 @@ TEST_CASE("other text than an expression over sizes is an error") {
                                     "math.trunc(math.inf - math.inf)",
                                     "math.pi",
                                     "math.trunc(1, 2)",
-                                    "round(1.5, 2, 3)",
-                                    "round(1.5, -1)",
+                                    "round(1.5, 2)",
+                                    "math.sin(1)",
                                     "__import__('os')",
                                     "lambda: 0",
                                     "L",

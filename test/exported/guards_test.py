@@ -15,6 +15,8 @@ import torch
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from zoo_guards import GUARDS, Pair, sizes_near  # noqa: E402
 
+# Guards that C++ cannot read: math.sin and round to decimals.
+REFUSED = ("sine", "rounded_tenths")
 FEW = ("even", "half", "rounded_tenths", "more_bits", "either", "mixed", "pairs",
        "doubled", "derived", "nested", "named_tuple", "numbers")
 TIMEOUT = 300  # seconds
@@ -49,7 +51,9 @@ def differences(program, path, name, count):
     torch.save(plain(calls), path + ".calls")
     done = subprocess.run([program, path], text=True, capture_output=True,
                           timeout=TIMEOUT)
-    if done.returncode != 0:
+    if name in REFUSED and "guards" in done.stderr:
+        return
+    if done.returncode != 0 or name in REFUSED:
         yield f"exit code {done.returncode}: {done.stderr}"
         return
     module = torch.export.load(path).module()

@@ -269,7 +269,7 @@ def trained(name):
 
 
 TRAINED = {name: trained(name) for name in (
-    "even", "half", "rounded_up", "no_eight", "between", "cube", "root", "rounded_tenths",
+    "even", "half", "rounded_up", "no_eight", "between", "cube", "root", "rounded",
     "negated", "more_bits", "loops", "double", "divides", "greatest", "either", "mixed",
     "pairs", "triples", "strided", "joined", "halves", "skip", "from_root", "flattened")}
 
