@@ -1,18 +1,26 @@
 #include "ddp/exported/guard.h"
 
-#include <cctype>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <map>
-#include <utility>
+#include <memory>
+
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/jit/frontend/lexer.h>
+#include <torch/csrc/jit/frontend/parser.h>
 
 namespace ddp::detail {
 namespace {
 
-constexpr int kDeepestGuard = 300;  // a pair of parentheses counts three
+namespace jit = torch::jit;
+using jit::TreeRef;
+using Path = std::vector<std::string>;
 
-using Step = std::pair<Operation, Expression>;
-using Tokens = std::vector<std::pair<std::string, std::string>>;
+// LibTorch's parser and the destructors of its trees recurse.
+constexpr int kMostTokens = 10000;
+constexpr int kDeepestGuard = 200;
+const std::string kGroup = "__group";
 
 c10::IValue call(const Operation& operation, Values stack) {
   operation(stack, {});
@@ -23,310 +31,204 @@ bool is_true(const c10::IValue& value) {
   return !call(number_operation("torch.sym_not"), {value}).toBool();
 }
 
-bool is_in_name(char one) {
-  return std::isalnum(static_cast<unsigned char>(one)) != 0 || one == '_';
+bool ends_value(int token) {
+  return token == ')' || token == ']' || token == jit::TK_IDENT ||
+         token == jit::TK_NUMBER || token == jit::TK_STRINGLITERAL ||
+         token == jit::TK_TRUE || token == jit::TK_FALSE;
 }
 
-/// Python's operators that take the left operand first, the loosest first.
-const std::vector<Tokens>& levels() {
-  static const std::vector<Tokens> all{
-      {{"|", "_operator.or_"}},
-      {{"^", "_operator.xor"}},
-      {{"&", "_operator.and_"}},
-      {{"+", "_operator.add"}, {"-", "_operator.sub"}},
-      {{"//", "_operator.floordiv"},
-       {"/", "_operator.truediv"},
-       {"*", "_operator.mul"},
-       {"%", "_operator.mod"}}};
-  return all;
+bool compares(int operation) {
+  return operation == '<' || operation == '>' || operation == jit::TK_LE ||
+         operation == jit::TK_GE || operation == jit::TK_EQ ||
+         operation == jit::TK_NE;
 }
 
-const Tokens& comparisons() {
-  static const Tokens all{{"<=", "_operator.le"},
-                          {"<", "_operator.lt"},
-                          {">=", "_operator.ge"},
-                          {">", "_operator.gt"},
-                          {"==", "_operator.eq"},
-                          {"!=", "_operator.ne"}};
-  return all;
-}
-
-/// Parses by recursive descent. Operators of one level make one expression, so
-/// a long text is not a deep one.
-class Parser {
- public:
-  Parser(const std::string& text, const FindName& find)
-      : text_(text), find_(find) {}
-
-  Expression parse() {
-    accept("");
-    auto whole = choice();
-    if (at_ < text_.size()) {
-      refuse("an operator");
+/// Makes a call of each pair of parentheses that groups, because LibTorch's
+/// tree has no groups: (x or y) and z would be x or y and z.
+/// @throws c10::Error for a text that is long, or nested deeply.
+std::string with_groups(const std::string& text) {
+  // The lexer recurses at the end of a line.
+  TORCH_CHECK(text.find('\n') == text.npos, "Expected one line");
+  jit::Lexer lexer(std::make_shared<jit::Source>(text));
+  std::string result;
+  bool follows_value = false;
+  int depth = 0;
+  for (int count = 0; lexer.cur().kind != jit::TK_EOF; ++count) {
+    const auto token = lexer.next();
+    const bool is_value = ends_value(token.kind);
+    if (token.kind == ')' || token.kind == ']') {
+      --depth;
+    } else if (token.kind == '(' || token.kind == '[' ||
+               token.kind == jit::TK_POW || token.kind == jit::TK_IF ||
+               !(follows_value || is_value)) {
+      ++depth;
     }
-    return whole;
+    TORCH_CHECK(depth <= kDeepestGuard && count < kMostTokens,
+                "Expected an expression that is shorter and nested less");
+    result += token.kind == '(' && !follows_value ? kGroup : "";
+    result += token.text() + " ";
+    follows_value = is_value;
+  }
+  return result;
+}
+
+template <typename Number>
+Number read_number(const std::string& text) {
+  Number number = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  TORCH_CHECK(error == std::errc() && rest == end,
+              "Expected a number of 64 bits, but got ",
+              text);
+  return number;
+}
+
+/// The key of an index: "0" or "key".
+std::string key_of(const jit::Subscript& tree) {
+  const auto keys = tree.subscript_exprs();
+  TORCH_CHECK(keys.size() == 1, "Expected an index of one number or string");
+  return keys[0].kind() == jit::TK_STRINGLITERAL
+             ? jit::StringLiteral(keys[0]).text()
+             : jit::Const(keys[0]).text();
+}
+
+/// Returns {"L", "x", "0", "key"} for L['x'][0]['key'] and L['x'][0].key, and
+/// {"L", "x", "size()", "1"} for L['x'].size()[1].
+Path path_of(TreeRef tree) {
+  Path path;
+  std::string call;
+  for (; tree->kind() != jit::TK_VAR; tree = tree->tree(0)) {
+    if (tree->kind() == jit::TK_APPLY) {
+      TORCH_CHECK(jit::Apply(tree).inputs().empty() &&
+                      jit::Apply(tree).attributes().empty(),
+                  "Expected a method without arguments");
+      call += "()";
+      continue;
+    }
+    path.push_back((tree->kind() == '.' ? jit::Select(tree).selector().name()
+                                        : key_of(jit::Subscript(tree))) +
+                   call);
+    call.clear();
+  }
+  path.push_back(jit::Var(tree).name().name() + call);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+Expression constant(const c10::IValue& value) {
+  return [=](const Values& /*inputs*/) { return value; };
+}
+
+/// Makes a function of a tree of LibTorch.
+class Builder {
+ public:
+  explicit Builder(const FindName& find) : find_(find) {}
+
+  Expression build(const TreeRef& tree) const {
+    static const std::map<int, std::string> binary{
+        {jit::TK_OR, ""},
+        {jit::TK_AND, ""},
+        {'<', "_operator.lt"},
+        {'>', "_operator.gt"},
+        {jit::TK_LE, "_operator.le"},
+        {jit::TK_GE, "_operator.ge"},
+        {jit::TK_EQ, "_operator.eq"},
+        {jit::TK_NE, "_operator.ne"},
+        {'|', "_operator.or_"},
+        {'^', "_operator.xor"},
+        {'&', "_operator.and_"},
+        {'+', "_operator.add"},
+        {'-', "_operator.sub"},
+        {'*', "_operator.mul"},
+        {'/', "_operator.truediv"},
+        {'%', "_operator.mod"},
+        {jit::TK_FLOOR_DIV, "_operator.floordiv"},
+        {jit::TK_POW, "_operator.pow"}};
+    // Each operation is the left operand of the next one.
+    std::vector<Step> steps;
+    auto first = tree;
+    for (; binary.count(first->kind()) > 0; first = first->tree(0)) {
+      TORCH_CHECK(!compares(first->kind()) || !compares(first->tree(0)->kind()),
+                  "Expected no chain of comparisons, such as 1 < x < 3");
+      steps.push_back({first->kind(),
+                       number_operation(binary.at(first->kind())),
+                       build(first->tree(1))});
+    }
+    if (!steps.empty()) {
+      std::reverse(steps.begin(), steps.end());
+      return chain(build(first), steps);
+    }
+    switch (tree->kind()) {
+      case jit::TK_CONST: {
+        const auto& text = jit::Const(tree).text();
+        return text.find_first_of(".eE") == text.npos
+                   ? constant(read_number<int64_t>(text))
+                   : constant(read_number<double>(text));
+      }
+      case jit::TK_TRUE:
+      case jit::TK_FALSE:
+        return constant(tree->kind() == jit::TK_TRUE);
+      case jit::TK_NOT:
+        return apply("torch.sym_not", {build(tree->tree(0))});
+      case jit::TK_UNARY_MINUS:
+        return apply("_operator.neg", {build(tree->tree(0))});
+      case jit::TK_IF_EXPR:
+        return [condition = build(tree->tree(0)),
+                chosen = build(tree->tree(1)),
+                other = build(tree->tree(2))](const Values& inputs) {
+          return is_true(condition(inputs)) ? chosen(inputs) : other(inputs);
+        };
+      case jit::TK_APPLY:
+        return function(jit::Apply(tree));
+      case jit::TK_SUBSCRIPT:
+      case jit::TK_VAR:
+      case '.':
+        return input(path_of(tree));
+      default:
+        TORCH_CHECK(false,
+                    "Expected an expression over sizes, but got: ",
+                    jit::kindToString(tree->kind()));
+    }
   }
 
  private:
-  class Nested {
-   public:
-    explicit Nested(Parser& parser) : parser_(parser) {
-      if (++parser_.depth_ > kDeepestGuard) {
-        parser_.refuse("a text with less nesting");
-      }
-    }
-    ~Nested() { --parser_.depth_; }
-    Nested(const Nested&) = delete;
-    Nested& operator=(const Nested&) = delete;
-
-   private:
-    Parser& parser_;
+  struct Step {
+    int kind;
+    Operation operation;  // null for `and` and `or`
+    Expression right;
   };
 
-  [[noreturn]] void refuse(const std::string& expected) const {
-    TORCH_CHECK(
-        false, "Expected ", expected, " at \"", text_.substr(at_, 40), "\"");
-  }
-
-  /// Skips a token, and spaces after it, if it is the next one.
-  bool accept(const std::string& token) {
-    const auto end = at_ + token.size();
-    if (text_.compare(at_, token.size(), token) != 0 ||
-        (is_in_name(token[0]) && end < text_.size() &&
-         is_in_name(text_[end]))) {
-      return false;
-    }
-    at_ = std::min(text_.find_first_not_of(" \n", end), text_.size());
-    return true;
-  }
-
-  void expect(const std::string& token) {
-    if (!accept(token)) {
-      refuse("\"" + token + "\"");
-    }
-  }
-
-  /// Returns the operation of the next token, or null.
-  Operation accept_any(const Tokens& tokens) {
-    for (const auto& [token, name] : tokens) {
-      if (accept(token)) {
-        return number_operation(name);
-      }
-    }
-    return nullptr;
-  }
-
-  Expression choice() {
-    const Nested nested(*this);
-    auto chosen = junction(false);
-    if (!accept("if")) {
-      return chosen;
-    }
-    const auto condition = junction(false);
-    expect("else");
-    return [=, other = choice()](const Values& inputs) {
-      return is_true(condition(inputs)) ? chosen(inputs) : other(inputs);
-    };
-  }
-
-  /// Operands of "and", or "or" between those.
-  Expression junction(bool is_and) {
-    std::vector<Expression> operands;
-    do {
-      operands.push_back(is_and ? negation() : junction(true));
-    } while (accept(is_and ? "and" : "or"));
-    if (operands.size() == 1) {
-      return operands[0];
-    }
-    return [=](const Values& inputs) -> c10::IValue {
-      for (const auto& operand : operands) {
-        if (is_true(operand(inputs)) != is_and) {
-          return !is_and;
-        }
-      }
-      return is_and;
-    };
-  }
-
-  Expression negation() {
-    const Nested nested(*this);
-    if (!accept("not")) {
-      return comparison();
-    }
-    return [operand = negation()](const Values& inputs) -> c10::IValue {
-      return !is_true(operand(inputs));
-    };
-  }
-
-  template <typename Operand>
-  std::vector<Step> steps(const Tokens& tokens, const Operand& operand) {
-    std::vector<Step> all;
-    while (auto operation = accept_any(tokens)) {
-      all.emplace_back(std::move(operation), operand());
-    }
-    return all;
-  }
-
-  Expression comparison() {
-    const auto first = binary(0);
-    const auto others = steps(comparisons(), [this] { return binary(0); });
-    if (others.empty()) {
-      return first;
-    }
-    return [=](const Values& inputs) -> c10::IValue {
+  static Expression chain(const Expression& first,
+                          const std::vector<Step>& steps) {
+    return [=](const Values& inputs) {
       auto left = first(inputs);
-      for (const auto& [compare, other] : others) {
-        auto right = other(inputs);
-        if (!call(compare, {left, right}).toBool()) {
-          return false;
+      for (const auto& [kind, operation, right] : steps) {
+        if (operation) {
+          left = call(operation, {left, right(inputs)});
+        } else if (kind == jit::TK_OR && is_true(left)) {
+          return c10::IValue(true);
+        } else {  // `and` binds closer than `or`
+          left =
+              (kind == jit::TK_OR || is_true(left)) && is_true(right(inputs));
         }
-        left = std::move(right);
       }
-      return true;
+      return left;
     };
   }
 
-  Expression binary(size_t level) {
-    if (level == levels().size()) {
-      return unary();
-    }
-    const auto first = binary(level + 1);
-    const auto others =
-        steps(levels()[level], [&] { return binary(level + 1); });
-    if (others.empty()) {
-      return first;
-    }
-    return [=](const Values& inputs) {
-      auto result = first(inputs);
-      for (const auto& [operation, other] : others) {
-        result = call(operation, {result, other(inputs)});
-      }
-      return result;
-    };
-  }
-
-  Expression unary() {
-    const Nested nested(*this);
-    if (const auto sign =
-            accept_any({{"-", "_operator.neg"}, {"+", "_operator.pos"}})) {
-      return apply(sign, {unary()});
-    }
-    auto base = atom();
-    return accept("**")
-               ? apply(number_operation("_operator.pow"), {base, unary()})
-               : base;
-  }
-
-  static Expression apply(const Operation& operation,
+  static Expression apply(const std::string& name,
                           const std::vector<Expression>& operands) {
-    return [=](const Values& inputs) {
-      Values stack;
-      for (const auto& operand : operands) {
-        stack.push_back(operand(inputs));
-      }
-      return call(operation, std::move(stack));
-    };
+    return
+        [operation = number_operation(name), operands](const Values& inputs) {
+          auto result = operands.at(0)(inputs);
+          for (size_t i = 1; i < operands.size(); ++i) {  // max(x, y, z)
+            result = call(operation, {result, operands[i](inputs)});
+          }
+          return operands.size() > 1 ? result : call(operation, {result});
+        };
   }
 
-  static Expression constant(const c10::IValue& value) {
-    return [=](const Values& /*inputs*/) { return value; };
-  }
-
-  Expression atom() {
-    if (accept("(")) {
-      auto inner = choice();
-      expect(")");
-      return inner;
-    }
-    if (at_ < text_.size() && is_in_name(text_[at_]) &&
-        std::isdigit(static_cast<unsigned char>(text_[at_])) == 0) {
-      return named();
-    }
-    const auto end = text_.find_first_not_of("0123456789", at_);
-    return end < text_.size() &&
-                   std::string(".eE").find(text_[end]) != std::string::npos
-               ? constant(number<double>())
-               : constant(number<int64_t>());
-  }
-
-  template <typename Number>
-  Number number() {
-    Number result = 0;
-    const auto* begin = text_.data() + at_;
-    const auto [end, error] =
-        std::from_chars(begin, text_.data() + text_.size(), result);
-    if (error != std::errc()) {
-      refuse("a name, or a number of 64 bits");
-    }
-    at_ += end - begin;
-    accept("");
-    return result;
-  }
-
-  std::string name() {
-    const auto begin = at_;
-    while (at_ < text_.size() && is_in_name(text_[at_])) {
-      ++at_;
-    }
-    if (at_ == begin) {
-      refuse("a name");
-    }
-    const auto result = text_.substr(begin, at_ - begin);
-    accept("");
-    return result;
-  }
-
-  /// A string in quotes, as Python's repr() writes it.
-  std::string quoted() {
-    static const std::map<char, char> escapes{
-        {'n', '\n'}, {'r', '\r'}, {'t', '\t'}};
-    const char quote = at_ < text_.size() ? text_[at_] : ' ';
-    if (quote != '\'' && quote != '"') {
-      refuse("a string");
-    }
-    std::string result;
-    for (++at_; at_ < text_.size() && text_[at_] != quote; ++at_) {
-      if (text_[at_] != '\\') {
-        result += text_[at_];
-        continue;
-      }
-      const char escaped = ++at_ < text_.size() ? text_[at_] : ' ';
-      const auto found = escapes.find(escaped);
-      if (found == escapes.end() && is_in_name(escaped)) {
-        refuse("no such escape sequence");
-      }
-      result += found == escapes.end() ? escaped : found->second;
-    }
-    expect({quote});
-    return result;
-  }
-
-  Expression named() {
-    auto full = name();
-    if (full == "math" || full == "torch") {
-      expect(".");
-      full += "." + name();
-    }
-    if (full == "math.inf") {
-      return constant(std::numeric_limits<double>::infinity());
-    }
-    if (full == "True" || full == "False") {
-      return constant(full == "True");
-    }
-    if (full == "Symbol" && accept("(")) {
-      full = quoted();
-      while (accept(",")) {  // Symbol('s0', integer=True)
-        name();
-        expect("=");
-        name();
-      }
-      expect(")");
-      return found({full});
-    }
-    return accept("(") ? function(full) : input({full});
-  }
-
-  Expression function(const std::string& name) {
+  Expression function(const jit::Apply& tree) const {
     static const std::map<std::string, std::string> others{
         {"max", "torch.sym_max"},
         {"Max", "torch.sym_max"},
@@ -338,95 +240,80 @@ class Parser {
         {"Mod", "_operator.mod"},
         {"PythonMod", "_operator.mod"},
         {"FloorDiv", "_operator.floordiv"},
-        {"CleanDiv", "_operator.floordiv"},
-        {"Integer", "_operator.pos"}};
+        {"CleanDiv", "_operator.floordiv"}};
+    const auto arguments = tree.inputs();
+    if (arguments.empty()) {
+      return input(path_of(tree));
+    }
+    const auto name = c10::Join(".", path_of(tree.callee()));
     std::vector<Expression> operands;
-    do {
-      operands.push_back(choice());
-    } while (accept(","));
-    expect(")");
+    for (const auto& argument : arguments) {
+      operands.push_back(build(argument));
+    }
+    if ((name == kGroup || name == "Integer") && operands.size() == 1) {
+      return operands[0];
+    }
     const auto other = others.find(name);
-    const bool is_unary = other == others.end() || name == "Integer";
-    const bool rounds = name == "round" && operands.size() == 2;
-    const auto operation =
-        number_operation(rounds                  ? "round, decimals"
-                         : other == others.end() ? name
-                                                 : other->second);
-    if (!operation || (is_unary && !rounds && operands.size() != 1)) {
-      refuse("another function than " + name + " before this");
+    const bool is_unary = other == others.end();
+    const auto operation = is_unary ? name : other->second;
+    TORCH_CHECK(number_operation(operation) && tree.attributes().empty() &&
+                    (!is_unary || operands.size() == 1),
+                "Expected another function than ",
+                name,
+                " of ",
+                operands.size());
+    return apply(operation, operands);
+  }
+
+  /// An input or a symbol, or a size, stride or offset of an input.
+  Expression input(Path path) const {
+    if (path == Path{"math", "inf"}) {
+      return constant(std::numeric_limits<double>::infinity());
     }
-    if (operands.size() < 3) {
-      return apply(operation, operands);
+    const auto name = c10::Join(".", path);
+    std::string property;
+    int64_t at = 0;
+    if (path.size() > 1 && path.back() == "storage_offset()") {
+      property = path.back();
+    } else if (path.size() > 2 &&
+               (path.end()[-2] == "size()" || path.end()[-2] == "stride()")) {
+      at = read_number<int64_t>(path.back());
+      path.pop_back();
+      property = path.back();
     }
-    return [=](const Values& inputs) {  // max(x, y, z)
-      auto result = operands[0](inputs);
-      for (size_t i = 1; i < operands.size(); ++i) {
-        result = call(operation, {result, operands[i](inputs)});
-      }
-      return result;
+    path.resize(path.size() - (property.empty() ? 0 : 1));
+    const auto found = find_(path);
+    TORCH_CHECK(found, "Expected a value of an input, but got ", name);
+    if (property.empty()) {
+      return found;
+    }
+    return [=](const Values& inputs) -> c10::IValue {
+      const auto tensor = found(inputs).toTensor();
+      return property == "size()"     ? tensor.size(at)
+             : property == "stride()" ? tensor.stride(at)
+                                      : tensor.storage_offset();
     };
   }
 
-  Expression found(const std::vector<std::string>& path) const {
-    auto result = find_(path);
-    if (!result) {
-      refuse("the name of an input before this");
-    }
-    return result;
-  }
-
-  /// L['x'][0]['key'].size()[1], or a symbol.
-  Expression input(std::vector<std::string> path) {
-    for (;;) {
-      if (accept("[")) {
-        const bool is_index =
-            std::isdigit(static_cast<unsigned char>(text_[at_])) != 0;
-        path.push_back(is_index ? std::to_string(number<int64_t>()) : quoted());
-        expect("]");
-      } else if (accept(".")) {
-        path.push_back(name());
-      } else {
-        return found(path);
-      }
-      if (accept("(")) {
-        expect(")");
-        const auto property = path.back();
-        path.pop_back();
-        return tensor_property(found(path), property);
-      }
-    }
-  }
-
-  Expression tensor_property(const Expression& tensor,
-                             const std::string& property) {
-    if (property == "storage_offset") {
-      return [=](const Values& inputs) -> c10::IValue {
-        return tensor(inputs).toTensor().storage_offset();
-      };
-    }
-    if (property != "size" && property != "stride") {
-      refuse("size(), stride() or storage_offset() before this");
-    }
-    expect("[");
-    const auto dimension = number<int64_t>();
-    expect("]");
-    return
-        [=, is_size = property == "size"](const Values& inputs) -> c10::IValue {
-          const auto of = tensor(inputs).toTensor();
-          return is_size ? of.size(dimension) : of.stride(dimension);
-        };
-  }
-
-  const std::string& text_;
   const FindName& find_;
-  size_t at_ = 0;
-  int depth_ = 0;
 };
 
 }  // namespace
 
 Expression parse_expression(const std::string& text, const FindName& find) {
-  return Parser(text, find).parse();
+  try {
+    jit::Parser parser(std::make_shared<jit::Source>(with_groups(text)));
+    const auto tree = parser.parseExp();
+    TORCH_CHECK(parser.lexer().cur().kind == jit::TK_EOF,
+                "Expected an operator before \"",
+                parser.lexer().cur().text(),
+                "\"");
+    return Builder(find).build(tree);
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception&) {  // LibTorch's parser has errors of its own
+    TORCH_CHECK(false, "Expected an expression of Python");
+  }
 }
 
 }  // namespace ddp::detail

@@ -12,13 +12,14 @@ namespace ddp::detail {
 using Expression = std::function<c10::IValue(const Values& inputs)>;
 
 /// Returns the value of a name of an expression, or null for an unknown one:
-/// {"s0"}, or {"L", "x", "0", "key"} for L['x'][0]['key'].
+/// {"L", "x", "0", "key"} for L['x'][0]['key'].
 using FindName = std::function<Expression(const std::vector<std::string>&)>;
 
 /// Parses an expression over sizes as torch.export writes them: in Python,
-/// (L['x'].size()[0] % 2) == 0, and of sympy, Mul(Integer(2), Symbol('s0')).
+/// (L['x'].size()[0] % 2) == 0, and of sympy, Mul(Integer(2), x.size()[0]).
 /// Numbers compute as those of Python, by `number_operation`.
-/// @throws c10::Error for other text, and for text that is nested deeply.
+/// @throws c10::Error for other text, also for chains of comparisons, and for
+///   text that is long or nested deeply.
 Expression parse_expression(const std::string& text, const FindName& find);
 
 }  // namespace ddp::detail

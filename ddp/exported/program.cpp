@@ -1,149 +1,90 @@
 #include "ddp/exported/program.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
-#include <sstream>
-#include <tuple>
 
 #include <c10/util/StringUtil.h>
 
 namespace ddp::detail {
 namespace {
 
-/// Returns the name of the symbol in "Symbol('s0', integer=True)", or "" for
-/// other expressions, such as 2*s0.
-std::string symbol_of(const std::string& expression) {
+constexpr int64_t kAnySize = -1;
+
+/// Replaces the symbols of sympy in a text: Symbol('s0', integer=True).
+/// @param replace  of the name of a symbol.
+template <typename Replace>
+std::string replace_symbols(const std::string& text, const Replace& replace) {
   const std::string start = "Symbol('";
-  if (expression.compare(0, start.size(), start) != 0) {
-    return "";
+  std::string result;
+  size_t done = 0;
+  for (;;) {
+    const auto begin = text.find(start, done);
+    const auto end = text.find(')', begin);
+    const auto name = begin + start.size();
+    if (begin == text.npos || end == text.npos) {
+      return result + text.substr(done);
+    }
+    result += text.substr(done, begin - done) +
+              replace(text.substr(name, text.find('\'', name) - name));
+    done = end + 1;
   }
-  const auto end = expression.find('\'', start.size());
-  return expression.substr(start.size(), end - start.size());
 }
 
 bool is_number(const c10::IValue& value) {
   return value.isInt() || value.isBool() || value.isDouble();
 }
 
-/// Returns the size of a leaf that has been checked.
-int64_t size_of(const Values& leaves, const std::pair<size_t, size_t>& at) {
-  return leaves[at.first].toTensor().size(static_cast<int64_t>(at.second));
-}
-
-/// Checks a leaf of the arguments. The leaves before it have been checked.
-void check_leaf(const std::vector<UserInput>& users,
-                const Values& leaves,
-                size_t at) {
-  const auto& [name, sizes, fixed] = users[at];
-  const auto& value = leaves[at];
+/// Checks a leaf of the arguments.
+void check_leaf(const UserInput& user, const c10::IValue& value) {
   const auto expect = [&](bool is_so, const auto&... expected) {
     TORCH_CHECK(is_so,
                 "Expected input ",
-                users[at].name,
+                user.name,
                 " to be ",
                 expected...,
                 ", as in the export, but got ",
                 is_number(value) ? c10::str(value) : "a " + value.tagKind());
   };
-  if (fixed) {
-    return expect(*fixed == value, *fixed);
+  if (user.fixed) {
+    return expect(*user.fixed == value, *user.fixed);
   }
-  if (!sizes) {
+  if (!user.sizes) {
     return expect(is_number(value), "a number");
   }
+  const auto& sizes = *user.sizes;
   expect(value.isTensor() && value.toTensor().defined() &&
-             value.toTensor().sizes().size() == sizes->size(),
+             value.toTensor().sizes().size() == sizes.size(),
          "a tensor of ",
-         sizes->size(),
+         sizes.size(),
          " dimensions");
-  for (size_t i = 0; i < sizes->size(); ++i) {
-    const auto& [least, most, same_as] = (*sizes)[i];
-    const int64_t size = size_of(leaves, {at, i});
-    TORCH_CHECK(size >= least && size <= most,
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto size = value.toTensor().sizes()[i];
+    TORCH_CHECK(sizes[i] == kAnySize || size == sizes[i],
                 "Expected dimension ",
                 i,
                 " of input ",
-                name,
+                user.name,
                 " to be ",
-                least == most       ? c10::str(least)
-                : most == INT64_MAX ? c10::str("at least ", least)
-                                    : c10::str("from ", least, " to ", most),
+                sizes[i],
                 ", as in the export, but got ",
                 size,
                 "; export it as dynamic (dynamic_shapes)");
-    TORCH_CHECK(!same_as || size == size_of(leaves, *same_as),
-                "Expected dimension ",
-                i,
-                " of input ",
-                name,
-                " to be ",
-                size_of(leaves, *same_as),
-                ", as dimension ",
-                same_as->second,
-                " of input ",
-                users[same_as->first].name,
-                ", but got ",
-                size);
   }
 }
 
-/// Returns the range of a symbol or an expression. torch.export writes 2 for a
-/// dimension of any size.
-std::pair<int64_t, int64_t> read_range(const JsonValue& range) {
-  const auto least = range.find("min_val");
-  const auto most = range.find("max_val");
-  return {least && least->integer() > 2 ? least->integer() : 0,
-          most ? most->integer() : INT64_MAX};
-}
-
-/// What the sizes of inputs say of symbols.
-struct Symbols {
-  std::map<std::string, std::pair<size_t, size_t>> firsts;  ///< dimensions
-  std::map<std::string, std::string> texts;  ///< Python for each of `firsts`
-  /// Python for other sizes and numbers, and their expressions.
-  std::vector<std::pair<std::string, std::string>> derived;
-};
-
-/// Reads the sizes of the next user's tensor.
-std::vector<Dimension> read_sizes(const JsonValue& sizes,
-                                  const JsonValue& ranges,
-                                  size_t input,
-                                  const std::string& name,
-                                  Symbols& symbols) {
-  std::vector<Dimension> dimensions;
-  for (const auto& size : sizes.elements()) {
-    Dimension dimension;
-    if (const auto number = size.find("as_int")) {
-      dimension.least = dimension.most = number->integer();
-    } else {
-      const auto& expression = size.at("as_expr").at("expr_str").text();
-      const auto symbol = symbol_of(expression);
-      const auto text =
-          name + ".size()[" + std::to_string(dimensions.size()) + "]";
-      if (const auto range = ranges.find(symbol)) {
-        std::tie(dimension.least, dimension.most) = read_range(*range);
-        const auto [first, is_new] =
-            symbols.firsts.emplace(symbol, std::pair(input, dimensions.size()));
-        if (is_new) {
-          symbols.texts[symbol] = text;
-        } else {
-          dimension.same_as = first->second;
-        }
-      } else {
-        symbols.derived.emplace_back(text, expression);
-      }
-    }
-    dimensions.push_back(dimension);
-  }
-  return dimensions;
-}
+/// Sizes and numbers as Python, and their expressions of symbols.
+using Symbolic = std::vector<std::pair<std::string, std::string>>;
 
 void read_inputs(const JsonValue& module,
-                 const JsonValue& ranges,
                  std::vector<StateInput>& state,
                  std::vector<UserInput>& users,
-                 Symbols& symbols) {
-  const auto values = module.at("graph").at("tensor_values");
+                 Symbolic& symbolic) {
+  const auto graph = module.at("graph");
+  const auto add_symbolic = [&](const std::string& text,
+                                const JsonValue& value) {
+    symbolic.emplace_back(text, value.at("as_expr").at("expr_str").text());
+  };
   const auto add_user = [&](const JsonValue& argument) {
     const auto [kind, value] = argument.only_member();
     UserInput input;
@@ -151,24 +92,18 @@ void read_inputs(const JsonValue& module,
     input.name = read.name ? read.name->text() : std::to_string(users.size());
     input.fixed = read.constant;
     if (kind == "as_tensor") {
-      input.sizes = read_sizes(values.at(input.name).at("sizes"),
-                               ranges,
-                               users.size(),
-                               input.name,
-                               symbols);
+      const auto meta = graph.at("tensor_values").at(input.name);
+      auto& sizes = input.sizes.emplace();
+      for (const auto& size : meta.at("sizes").elements()) {
+        const auto number = size.find("as_int");
+        if (!number) {
+          add_symbolic(c10::str(input.name, ".size()[", sizes.size(), "]"),
+                       size);
+        }
+        sizes.push_back(number ? number->integer() : kAnySize);
+      }
     } else if (kind == "as_sym_int" && read.name) {
-      const auto& expression = module.at("graph")
-                                   .at("sym_int_values")
-                                   .at(input.name)
-                                   .at("as_expr")
-                                   .at("expr_str")
-                                   .text();
-      // Its symbol may be that of sizes which follow.
-      symbols.derived.emplace(symbol_of(expression).empty()
-                                  ? symbols.derived.end()
-                                  : symbols.derived.begin(),
-                              input.name,
-                              expression);
+      add_symbolic(input.name, graph.at("sym_int_values").at(input.name));
     } else if (!read.name && !read.constant) {
       argument.refuse("a tensor, a number, a string or None");
     }
@@ -203,212 +138,141 @@ std::string shortened(const std::string& text) {
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
 
-/// Returns the leaf of arguments at {"x", "0", "key"}, for x[0]['key'].
-/// @param arguments  forward's arguments: a dict
-std::optional<size_t> find_leaf(const TreeSpec& arguments,
-                                const std::vector<UserInput>& users,
-                                const std::vector<std::string>& path) {
-  const auto* spec = &arguments;
-  size_t leaf = 0;
-  std::string name;  // that torch.export gives to an input at this place
-  for (const auto& key : path) {
-    name += (name.empty() ? "" : "_") + key;
-    const bool is_index = key.find_first_not_of("0123456789") == key.npos;
-    size_t at = leaf;
-    size_t child = 0;
-    const auto is_found = [&] {
-      const auto& found = spec->children[child];
-      return spec->kind == TreeSpec::Kind::dict ? spec->keys[child] == key
-             : is_index                         ? std::to_string(child) == key
-             : at >= users.size()               ? false  // a named tuple:
-             : found.kind == TreeSpec::Kind::leaf
-                 ? users[at].name == name
-                 : users[at].name.rfind(name + "_", 0) == 0;
-    };
-    while (child < spec->children.size() && !is_found()) {
-      at += spec->children[child++].size;
-    }
-    if (child == spec->children.size()) {
-      return std::nullopt;
-    }
-    spec = &spec->children[child];
-    leaf = at;
+using Path = std::vector<std::string>;  // {"x", "0", "key"} for x[0]['key']
+
+void add_paths(const TreeSpec& spec,
+               const Path& path,
+               std::vector<Path>& leaves) {
+  if (spec.kind == TreeSpec::Kind::leaf) {
+    leaves.push_back(path);
   }
-  return spec->kind == TreeSpec::Kind::leaf && leaf < users.size()
-             ? std::optional(leaf)
-             : std::nullopt;
+  for (size_t i = 0; i < spec.children.size(); ++i) {
+    auto inner = path;
+    inner.push_back(spec.keys.empty() ? std::to_string(i) : spec.keys[i]);
+    add_paths(spec.children[i], inner, leaves);
+  }
 }
 
 /// Reads the conditions on the inputs of a program.
 class GuardReader {
  public:
-  GuardReader(const std::vector<UserInput>& users,
-              TreeSpec arguments,
-              std::map<std::string, std::string> symbols)
-      : users_(users),
-        arguments_(std::move(arguments)),
-        symbols_(std::move(symbols)) {}
+  /// @param paths  of `users`.
+  GuardReader(const std::vector<UserInput>& users, std::vector<Path> paths)
+      : users_(users), paths_(std::move(paths)) {}
 
-  /// A size or a number is an expression of symbols, such as 2*s0. One that no
-  /// other input has follows from it: s0 is size // 2.
-  void add_derived(const std::string& text, const std::string& expression) {
-    std::set<std::string> names;
-    int64_t number = 0;
-    const auto parsed = parse(
-        expression, [&](const std::vector<std::string>& path) -> Expression {
-          names.insert(path[0]);
-          return [&](const Values& /*inputs*/) { return number; };
-        });
-    const auto value_at = [&](int64_t at) {
-      number = at;
-      return parsed({}).toInt();
-    };
-    const bool is_single = parsed && names.size() == 1;
-    const auto offset = is_single ? value_at(0) : 0;
-    const auto factor = is_single ? value_at(1) - offset : 0;
-    const bool is_known = is_single && symbols_.count(*names.begin()) > 0;
-    if (factor == 0 || (factor < 0 && !is_known) ||
-        value_at(2) != 2 * factor + offset) {
-      return add(text + " == " + expression);  // of several symbols
-    }
-    const auto sum = [](const std::string& first, int64_t number) {
-      return number == 0  ? first
-             : number > 0 ? first + " + " + std::to_string(number)
-                          : first + " - " + std::to_string(-number);
-    };
-    const auto times =
-        factor == 1 ? std::string() : std::to_string(factor) + "*";
-    auto& symbol = symbols_[*names.begin()];
-    if (!is_known) {
-      symbol = offset == 0 ? text : "(" + sum(text, -offset) + ")";
-      if (factor > 1) {
-        symbol = "(" + symbol + " // " + std::to_string(factor) + ")";
+  /// Reads the sizes and numbers, and the ranges of their symbols.
+  void add_symbolic(const Symbolic& symbolic, const JsonValue& ranges) {
+    for (const auto& [text, expression] : symbolic) {
+      try {
+        solve(text, expression);
+      } catch (const c10::Error&) {  // add() reports it
       }
     }
-    add(text + " == " + sum(times + symbol, offset));
-  }
-
-  /// The range of an expression, unless a value of the graph is in it.
-  void add_range(const std::string& expression,
-                 const std::pair<int64_t, int64_t>& range) {
-    const auto symbol = symbols_.find(expression);
-    const auto& text = symbol == symbols_.end() ? expression : symbol->second;
-    bool is_of_inputs = true;
-    try {
-      parse_expression(text, [&](const std::vector<std::string>& path) {
-        is_of_inputs = is_of_inputs && find(path).has_value();
-        return [](const Values& /*inputs*/) { return 0; };
+    for (const auto& [text, expression] : symbolic) {
+      const auto other = replace_symbols(expression, [&](const auto& symbol) {
+        const auto found = symbols_.find(symbol);
+        return found == symbols_.end() ? "symbol." + symbol : found->second;
       });
-    } catch (const c10::Error&) {
-      return;
+      if (other != text) {
+        add(text + " == " + other);
+      }
     }
-    if (is_of_inputs && range.first > 0) {
-      add(text + " >= " + std::to_string(range.first));
-    }
-    if (is_of_inputs && range.second < INT64_MAX) {
-      add(text + " <= " + std::to_string(range.second));
+    for (const auto& [symbol, text] : symbols_) {
+      const auto range = ranges.find(symbol);
+      const auto least = range ? range->find("min_val") : std::nullopt;
+      const auto most = range ? range->find("max_val") : std::nullopt;
+      if (least && least->integer() > 2) {  // 2: any size
+        add(c10::str(text, " >= ", least->integer()));
+      }
+      if (most) {
+        add(c10::str(text, " <= ", most->integer()));
+      }
     }
   }
 
   void add(const std::string& text) {
     Guard guard;
     guard.text = text;
-    guard.holds = parse(
-        text, [&](const auto& path) { return value_of(path, guard.users); });
-    guards_.push_back(std::move(guard));
+    try {
+      guard.holds = parse_expression(
+          text, [&](const auto& path) { return value_of(path, guard.users); });
+      guards.push_back(std::move(guard));
+    } catch (const c10::Error& error) {
+      unreadable.push_back(shortened(text) + ": " +
+                           error.what_without_backtrace());
+    }
   }
 
-  std::vector<Guard> take() {
-    TORCH_CHECK(unreadable_.empty(),
-                "it has conditions on its inputs (guards) that this library "
-                "cannot read; ExportedModuleOptions::check_guards(false) runs "
-                "it without a check of any:\n  ",
-                c10::Join("\n  ", unreadable_));
-    return std::move(guards_);
-  }
+  std::vector<Guard> guards;
+  std::vector<std::string> unreadable;  ///< texts, and the reasons
 
  private:
-  /// Returns null for a text that cannot be read.
-  Expression parse(const std::string& text, const FindName& find) {
-    try {
-      return parse_expression(text, find);
-    } catch (const c10::Error& error) {
-      unreadable_.push_back(shortened(text) + ": " +
-                            error.what_without_backtrace());
-      return nullptr;
-    }
-  }
-
-  Expression value_of(const std::vector<std::string>& path,
-                      std::set<size_t>& users) const {
-    const auto symbol = symbols_.find(path[0]);
-    if (path.size() == 1 && symbol != symbols_.end()) {
-      return parse_expression(symbol->second, [&](const auto& inner) {
-        return value_of(inner, users);
+  /// A symbol follows from the first size that is a multiple of it: of
+  /// 2*s0 + 1, s0 is (size - 1) // 2.
+  void solve(const std::string& text, const std::string& expression) {
+    std::set<std::string> names;
+    const auto value_at = [&](int64_t number) {
+      const auto at = replace_symbols(expression, [&](const auto& symbol) {
+        names.insert(symbol);
+        return std::to_string(number);
       });
+      return parse_expression(at, [](const Path&) { return nullptr; })({})
+          .toInt();
+    };
+    const auto offset = value_at(0);
+    const auto factor = value_at(1) - offset;
+    if (names.size() == 1 && factor > 0 && value_at(2) == 2 * factor + offset) {
+      symbols_.emplace(
+          *names.begin(),
+          factor == 1 && offset == 0
+              ? text
+              : c10::str("((", text, " - ", offset, ") // ", factor, ")"));
     }
-    const auto user = find(path);
-    if (!user) {
-      return nullptr;
-    }
-    users.insert(*user);
-    return [at = *user](const Values& inputs) { return inputs.at(at); };
   }
 
-  /// Returns the input of a path: L['x'], or x of the graph.
-  std::optional<size_t> find(const std::vector<std::string>& path) const {
+  Expression value_of(const Path& path, std::set<size_t>& users) const {
+    const auto user = find(path);
+    if (user == users_.size()) {
+      return nullptr;
+    }
+    users.insert(user);
+    return [=](const Values& inputs) { return inputs.at(user); };
+  }
+
+  /// Returns the number of an input of this name in the graph, or of users.
+  size_t find(const std::string& name) const {
+    size_t at = 0;
+    while (at < users_.size() && users_[at].name != name) {
+      ++at;
+    }
+    return at;
+  }
+
+  /// Returns the number of the input L['x'], or x of the graph.
+  size_t find(Path path) const {
     if (path[0] != "L") {
-      const auto found =
-          std::find_if(users_.begin(), users_.end(), [&](const auto& user) {
-            return path.size() == 1 && user.name == path[0];
-          });
-      return found == users_.end()
-                 ? std::nullopt
-                 : std::optional<size_t>(found - users_.begin());
+      return path.size() == 1 ? find(path[0]) : users_.size();
     }
-    std::vector<std::string> keys(path.begin() + 1, path.end());
-    const auto& names = arguments_.keys;
-    if (keys.size() > 1 &&
-        std::find(names.begin(), names.end(), keys[0]) == names.end()) {
-      // forward(*args, **kwargs): the names are args_0 and that of a key.
-      const auto numbered = keys[0] + "_" + keys[1];
-      keys.erase(keys.begin());
-      if (std::find(names.begin(), names.end(), numbered) != names.end()) {
-        keys[0] = numbered;
-      }
+    path.erase(path.begin());
+    const auto found = std::find(paths_.begin(), paths_.end(), path);
+    if (found != paths_.end()) {
+      return found - paths_.begin();
     }
-    return find_leaf(arguments_, users_, keys);
+    // In *args, **kwargs or a named tuple. torch.export joins the keys, and
+    // adds _1 to a name that it has used.
+    auto name = c10::Join("_", path);
+    for (char& one : name) {
+      const auto byte = static_cast<unsigned char>(one);
+      one =
+          std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : '_';
+    }
+    return find(name + "_1") < users_.size() ? users_.size() : find(name);
   }
 
   const std::vector<UserInput>& users_;
-  const TreeSpec arguments_;
+  const std::vector<Path> paths_;
   std::map<std::string, std::string> symbols_;  ///< Python for each
-  std::vector<Guard> guards_;
-  std::vector<std::string> unreadable_;
 };
-
-/// Returns forward's arguments, by their names.
-TreeSpec named_arguments(const JsonValue& signature,
-                         const TreeSpec& arguments,
-                         const TreeSpec& kwargs) {
-  TreeSpec all;
-  all.kind = TreeSpec::Kind::dict;
-  all.children = arguments.children;
-  all.children.insert(
-      all.children.end(), kwargs.children.begin(), kwargs.children.end());
-  const auto names = signature.find("forward_arg_names");
-  for (size_t i = 0; i < all.children.size(); ++i) {
-    all.keys.push_back("arg_" + std::to_string(i));
-  }
-  size_t next = 0;
-  for (const auto& name :
-       names ? names->elements() : std::vector<JsonValue>()) {
-    if (next < all.keys.size()) {
-      all.keys[next++] = name.text();
-    }
-  }
-  return all;
-}
 
 /// Checks a guard. The leaves have been checked.
 void check_guard(const std::vector<UserInput>& users,
@@ -422,21 +286,18 @@ void check_guard(const std::vector<UserInput>& users,
   } catch (const c10::Error& error) {
     problem = error.what_without_backtrace();
   }
-  std::ostringstream got;
+  std::string got;
   for (const auto user : guard.users) {
     const auto& value = leaves[user];
-    got << (got.tellp() > 0 ? ", " : "") << users[user].name;
-    if (value.isTensor()) {
-      got << " of sizes " << value.toTensor().sizes();
-    } else {
-      got << " = " << value;
-    }
+    got += (got.empty() ? "" : ", ") + users[user].name +
+           (value.isTensor() ? c10::str(" of sizes ", value.toTensor().sizes())
+                             : c10::str(" = ", value));
   }
   TORCH_CHECK(false,
               "Expected inputs with ",
               shortened(guard.text),
               ", as in the export, but got ",
-              got.str(),
+              got,
               problem.empty() ? "" : ": " + problem,
               "; other inputs need a program of their own");
 }
@@ -448,9 +309,8 @@ ExportedProgram::ExportedProgram(
     const std::map<std::string, ExportedTensor>& tensors,
     bool check_guards) {
   const auto module = file.at("graph_module");
-  const auto ranges = file.at("range_constraints");
-  Symbols symbols;
-  read_inputs(module, ranges, state, users, symbols);
+  Symbolic symbolic;
+  read_inputs(module, state, users, symbolic);
   std::optional<c10::Device> device;  // of the exported parameters
   for (const auto& input : state) {
     const auto found = tensors.find(input.name);
@@ -495,26 +355,30 @@ ExportedProgram::ExportedProgram(
                   graph->outputs.size() == results.size &&
                   users.size() == arguments.size + kwargs.size,
               "its program does not match its signature");
-  if (!check_guards) {
-    return;
-  }
-  GuardReader reader(users,
-                     named_arguments(signature, arguments, kwargs),
-                     std::move(symbols.texts));
-  for (const auto& [text, expression] : symbols.derived) {
-    reader.add_derived(text, expression);
-  }
-  for (const auto& [expression, range] : ranges.members()) {
-    if (symbols.firsts.count(expression) == 0) {
-      reader.add_range(expression, read_range(range));
+  auto named = arguments;
+  if (const auto names = signature.find("forward_arg_names")) {
+    for (const auto& name : names->elements()) {
+      named.keys.push_back(name.text());
     }
   }
-  if (const auto codes = file.find("guards_code")) {
+  named.keys.resize(named.children.size());
+  std::vector<Path> paths;
+  add_paths(named, {}, paths);
+  add_paths(kwargs, {}, paths);
+  GuardReader reader(users, std::move(paths));
+  reader.add_symbolic(symbolic, file.at("range_constraints"));
+  const auto codes = file.find("guards_code");
+  if (codes && check_guards) {
     for (const auto& code : codes->elements()) {
       reader.add(code.text());
     }
   }
-  guards = reader.take();
+  TORCH_CHECK(reader.unreadable.empty() || !check_guards,
+              "it has conditions on its inputs (guards) that this library "
+              "cannot read; ExportedModuleOptions::check_guards(false) runs "
+              "it without a check of any:\n  ",
+              c10::Join("\n  ", reader.unreadable));
+  guards = std::move(reader.guards);
 }
 
 Values ExportedProgram::leaves_of(
@@ -538,7 +402,7 @@ Values ExportedProgram::leaves_of(
                leaves);
   flatten_tree(kwargs, named, "keyword arguments", leaves);
   for (size_t i = 0; i < leaves.size(); ++i) {
-    check_leaf(users, leaves, i);
+    check_leaf(users[i], leaves[i]);
   }
   for (const auto& guard : guards) {
     check_guard(users, guard, leaves);

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "ddp/exported/archive.h"
@@ -15,14 +14,6 @@
 #include "ddp/exported/tree_spec.h"
 
 namespace ddp::detail {
-
-/// The sizes for which a dimension of an input was exported.
-struct Dimension {
-  int64_t least = 0;
-  int64_t most = INT64_MAX;
-  /// An earlier user input, by its number, and its dimension of equal size.
-  std::optional<std::pair<size_t, size_t>> same_as;
-};
 
 /// A parameter, a buffer or a constant of a program.
 struct StateInput {
@@ -36,8 +27,8 @@ struct StateInput {
 /// A leaf of the arguments of forward.
 struct UserInput {
   std::string name;
-  std::optional<std::vector<Dimension>> sizes;  ///< of a tensor
-  std::optional<c10::IValue> fixed;             ///< the only value of a number
+  std::optional<std::vector<int64_t>> sizes;  ///< of a tensor; -1: any size
+  std::optional<c10::IValue> fixed;           ///< the only value of a number
 };
 
 /// A condition on the inputs, which the code of forward has asked for.

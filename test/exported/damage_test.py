@@ -136,7 +136,8 @@ class DamageTest(unittest.TestCase):
         export(self.path(), net(), shapes=({0: torch.export.Dim("b", max=7)},),
                inputs=(torch.ones(4, 6),))
         self.assertRegex(self.error_of(self.path()),
-                         "Expected dimension 0 of input input to be from 0 to 7")
+                         r"Expected inputs with input\.size\(\)\[0\] <= 7, as in the "
+                         r"export, but got input of sizes \[8, 6\]")
 
     def test_a_program_that_returns_buffers(self):
         program = export(self.path(), net())
@@ -214,20 +215,22 @@ class DamageTest(unittest.TestCase):
             return run(check, self.path("changed.pt2"))
 
         for guard in ("(L['x'].size()[0] % 3) == 0", "1 // (L['x'].size()[0] - 8) > 0",
-                      "L['x'].stride()[0] == 5 and " * 5000 + "True",
+                      "L['x'].stride()[0] == 5 and " * 500 + "True",
                       "math.inf - math.inf == math.inf"):
             error = error_with([guard])
             self.assertIn(f"Expected inputs with {guard[:300]}", error)
             self.assertLess(len(error), 800)
         unreadable = ["open('x')", "L['z'].size()[0] > 1", "L['it\\'s \"q\"'] > 1",
-                      "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\té\n"]
+                      "(" * 100000, "L['x'" + "[0]" * 30000, "not " * 30000, "\té\n",
+                      "True" + " + 0" * 25000, "1 < L['x'].size()[0] < 9",
+                      "round(L['x'].size()[0] / 3, 1) > 2", "math.sin(L['x'].size()[0]) < 2"]
         error = error_with(unreadable)
         for guard in unreadable:
             self.assertIn(guard[:300], error)
         self.assertLess(len(error), 5000)
         self.assertEqual(error_with(unreadable, "unguarded"), "")
-        self.assertEqual(error_with(["L['x'].size()[0] == 8" + " + 0" * 25000,
-                                     "1 <= 2" + " <= 2" * 20000]), "")
+        self.assertEqual(error_with(["L['x'].size()[0] == 8" + " + 0" * 2500,
+                                     "1 <= 2" + " and 1 <= 2" * 2000]), "")
 
     def test_nested_too_deep(self):
         export(self.path(), net())
