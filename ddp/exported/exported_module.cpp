@@ -87,11 +87,12 @@ ExportedModuleImpl::BoundProgram ExportedModuleImpl::read(
   bound.program = std::make_shared<const detail::ExportedProgram>(
       archive.program(), tensors, options.check_guards());
   const auto& state = bound.program->state;
+  const auto& graph = *bound.program->graph;
   // A tied tensor has several names, of which the graph reads one.
   std::vector<bool> is_read;
   for (size_t i = 0; i < state.size(); ++i) {
     auto value = tensors.at(state[i].name).value;
-    is_read.push_back(bound.program->graph->inputs[i].has_value());
+    is_read.push_back(graph.last_uses.count(graph.inputs[i]) > 0);
     bound.shares_with.push_back(i);
     for (size_t j = i; j-- > 0 && value.numel() > 0;) {
       const auto& other = bound.tensors[j];

@@ -14,7 +14,6 @@
 namespace ddp::detail {
 namespace {
 
-using Kind = ExportedArgument::Kind;
 using Graphs = std::vector<std::shared_ptr<const ExportedGraph>>;
 
 bool starts_with(const std::string& text, const std::string& start) {
@@ -25,21 +24,21 @@ bool is_kind(const c10::TypePtr& type, c10::TypeKind kind) {
   return type && type->kind() == kind;
 }
 
-size_t slot_of(const ExportedGraph& graph, const JsonValue& name) {
+/// Returns the slot of a value that the next node reads.
+size_t slot_of(ExportedGraph& graph, const JsonValue& name) {
   const auto found = graph.slots.find(name.text());
   if (found == graph.slots.end()) {
     name.refuse("the name of an earlier value");
   }
+  graph.last_uses[found->second] = graph.nodes.size();
   return found->second;
 }
 
-/// Returns the slot of a value that is made here, if it has a name.
-std::optional<size_t> new_slot(ExportedGraph& graph,
-                               const std::optional<JsonValue>& name) {
-  if (!name) {
-    return std::nullopt;
-  }
-  return graph.slots.emplace(name->text(), graph.slots.size()).first->second;
+/// Returns the slot of a value that is made here. Values without a name share
+/// one.
+size_t new_slot(ExportedGraph& graph, const std::optional<JsonValue>& name) {
+  return graph.slots.emplace(name ? name->text() : "", graph.slots.size())
+      .first->second;
 }
 
 /// A number for a parameter of this type. Python gives a tensor parameter a
@@ -51,10 +50,15 @@ c10::IValue number_for(const c10::TypePtr& type, const at::Scalar& number) {
   return is_kind(type, c10::TypeKind::FloatType) ? number.toDouble() : number;
 }
 
+Argument constant_of(const c10::IValue& value) {
+  return
+      [=](const Values& /*slots*/, const RunMode& /*mode*/) { return value; };
+}
+
 /// Returns the slots of a node's results.
-std::vector<std::optional<size_t>> output_slots(const JsonValue& outputs,
-                                                ExportedGraph& graph) {
-  std::vector<std::optional<size_t>> slots;
+std::vector<size_t> output_slots(const JsonValue& outputs,
+                                 ExportedGraph& graph) {
+  std::vector<size_t> slots;
   for (const auto& output : outputs.elements()) {
     const auto [kind, value] = output.only_member();
     if (kind == "as_tensors") {
@@ -68,26 +72,19 @@ std::vector<std::optional<size_t>> output_slots(const JsonValue& outputs,
   return slots;
 }
 
-/// Marks the last use of each slot, backwards from the results.
-void mark_last_uses(ExportedGraph& graph) {
-  std::set<size_t> used;
-  const std::function<void(std::vector<ExportedArgument>&)> mark =
-      [&](std::vector<ExportedArgument>& arguments) {
-        for (auto one = arguments.rbegin(); one != arguments.rend(); ++one) {
-          one->is_last_use =
-              one->kind == Kind::slot && used.insert(one->at).second;
-          mark(one->parts);
-        }
-      };
-  mark(graph.outputs);
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    for (auto& slot : node->outputs) {
-      slot = slot && used.count(*slot) > 0 ? slot : std::nullopt;
+/// Lists the values that a node makes or reads, and no later one reads.
+void find_unused(ExportedGraph& graph) {
+  for (auto& node : graph.nodes) {
+    for (const auto slot : node.outputs) {
+      if (graph.last_uses.count(slot) == 0) {
+        node.unused.push_back(slot);
+      }
     }
-    mark(node->arguments);
   }
-  for (auto& input : graph.inputs) {
-    input = input && used.count(*input) > 0 ? input : std::nullopt;
+  for (const auto& [slot, node] : graph.last_uses) {
+    if (node < graph.nodes.size()) {
+      graph.nodes[node].unused.push_back(slot);
+    }
   }
 }
 
@@ -153,33 +150,15 @@ void run_branch(const Graphs& graphs, Values& stack, const RunMode& mode) {
   add_zero_gradients(operands, stack);
 }
 
-c10::IValue evaluate(const ExportedArgument& argument,
-                     Values& slots,
-                     const RunMode& mode) {
-  if (argument.in_eval && !mode.training) {
-    return *argument.in_eval;
+Values evaluate(const std::vector<Argument>& arguments,
+                const Values& slots,
+                const RunMode& mode) {
+  Values values;
+  values.reserve(arguments.size());
+  for (const auto& argument : arguments) {
+    values.push_back(argument(slots, mode));
   }
-  switch (argument.kind) {
-    case Kind::slot:
-      if (argument.type) {
-        return number_for(argument.type, slots[argument.at].toScalar());
-      }
-      return argument.is_last_use ? std::move(slots[argument.at])
-                                  : slots[argument.at];
-    case Kind::module_device:
-      return mode.device;
-    case Kind::list: {
-      c10::impl::GenericList list(argument.type);
-      list.reserve(argument.parts.size());
-      for (const auto& part : argument.parts) {
-        list.push_back(evaluate(part, slots, mode));
-      }
-      return list;
-    }
-    case Kind::constant:
-      break;
-  }
-  return argument.value;
+  return values;
 }
 
 }  // namespace
@@ -188,16 +167,9 @@ Values ExportedGraph::run(Values given, const RunMode& mode) const {
   TORCH_CHECK(given.size() == inputs.size(),
               "Expected another number of inputs of a graph");
   Values values(slots.size());
-  const auto store = [&](const std::vector<std::optional<size_t>>& at,
-                         Values& from) {
-    for (size_t i = 0; i < at.size(); ++i) {
-      if (at[i]) {
-        values[*at[i]] = std::move(from[i]);
-      }
-    }
-  };
-  store(inputs, given);
-  Values stack;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    values[inputs[i]] = std::move(given[i]);
+  }
   for (const auto& node : nodes) {
     TORCH_CHECK(mode.training || !node.unknown_in_eval,
                 "Expected an ExportedModuleOptions::eval_program for forward "
@@ -206,21 +178,19 @@ Values ExportedGraph::run(Values given, const RunMode& mode) const {
                 " follows the mode in \"",
                 *node.unknown_in_eval,
                 "\"; export the module in eval(), too");
-    stack.clear();
-    for (const auto& argument : node.arguments) {
-      stack.push_back(evaluate(argument, values, mode));
-    }
+    auto stack = evaluate(node.arguments, values, mode);
     node.operation(stack, mode);
     TORCH_CHECK(stack.size() >= node.outputs.size(),
                 "Expected more results of ",
                 node.target);
-    store(node.outputs, stack);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      values[node.outputs[i]] = std::move(stack[i]);
+    }
+    for (const auto slot : node.unused) {
+      values[slot] = {};
+    }
   }
-  Values results;
-  for (const auto& output : outputs) {
-    results.push_back(evaluate(output, values, mode));
-  }
-  return results;
+  return evaluate(outputs, values, mode);
 }
 
 ExportedValue read_value(const std::string& kind,
@@ -283,7 +253,7 @@ class GraphReader {
     for (const auto& output : json.at("outputs").elements()) {
       graph->outputs.push_back(read_argument(output, *graph));
     }
-    mark_last_uses(*graph);
+    find_unused(*graph);
     return graph;
   }
 
@@ -309,7 +279,7 @@ class GraphReader {
   }
 
   void read_control_flow(const JsonValue& json,
-                         const ExportedGraph& graph,
+                         ExportedGraph& graph,
                          ExportedNode& node) {
     using Run = void (*)(const Graphs&, Values&, const RunMode&);
     // The numbers of graphs and, at least, of other arguments.
@@ -328,7 +298,7 @@ class GraphReader {
       if (kind == "as_graph") {
         graphs.push_back(read(value.at("graph")));
       } else {
-        node.arguments.push_back(read_argument(kind, value, graph, nullptr));
+        node.arguments.push_back(read_argument(kind, value, graph));
       }
     }
     if (graphs.size() != least_graphs ||
@@ -361,7 +331,7 @@ class GraphReader {
 
   /// Orders the arguments as the operator's schema does: the file names them.
   void read_call(const JsonValue& json,
-                 const ExportedGraph& graph,
+                 ExportedGraph& graph,
                  ExportedNode& node) {
     // torch.ops.NAMESPACE.NAME.OVERLOAD
     const auto name = node.target.substr(std::string("torch.ops.").size());
@@ -390,24 +360,29 @@ class GraphReader {
     }
     const auto use = mode_use(handle->schema(), json);
     for (const auto& parameter : handle->schema().arguments()) {
-      ExportedArgument argument;
+      Argument argument;
+      auto constant = parameter.default_value();
+      const auto in_eval = value_in_eval(parameter);
       const auto found = given.find(parameter.name());
       if (found != given.end()) {
         check_enumeration(parameter, found->second);
-        argument = read_argument(found->second, graph, parameter.type());
+        const auto [kind, value] = found->second.only_member();
+        argument = read_argument(kind, value, graph, parameter.type());
+        if (in_eval) {  // a number
+          constant = read_value(kind, value, parameter.type()).constant;
+        }
         given.erase(found);
-      } else if (parameter.default_value()) {
-        argument.value = *parameter.default_value();
+      } else if (constant) {
+        argument = constant_of(*constant);
       } else {
         json.refuse("a call of " + node.target + " with the argument \"" +
                     parameter.name() + "\"");
       }
-      const auto in_eval = value_in_eval(parameter);
-      if (use == ModeUse::follows) {
-        argument.in_eval = in_eval;
-      } else if (use == ModeUse::unknown && in_eval &&
-                 (argument.kind != Kind::constant ||
-                  argument.value != *in_eval)) {
+      if (use == ModeUse::follows && in_eval) {
+        argument = [=](const Values& slots, const RunMode& mode) {
+          return mode.training ? argument(slots, mode) : *in_eval;
+        };
+      } else if (use == ModeUse::unknown && in_eval && constant != in_eval) {
         node.unknown_in_eval = line_of(json);
       }
       node.arguments.push_back(std::move(argument));
@@ -418,48 +393,57 @@ class GraphReader {
     }
   }
 
-  ExportedArgument read_argument(const JsonValue& json,
-                                 const ExportedGraph& graph,
-                                 const c10::TypePtr& type = nullptr) {
+  Argument read_argument(const JsonValue& json, ExportedGraph& graph) {
     const auto [kind, value] = json.only_member();
-    return read_argument(kind, value, graph, type);
+    return read_argument(kind, value, graph);
   }
 
-  ExportedArgument read_argument(const std::string& kind,
-                                 const JsonValue& value,
-                                 const ExportedGraph& graph,
-                                 c10::TypePtr type) {
-    ExportedArgument argument;
+  Argument read_argument(const std::string& kind,
+                         const JsonValue& value,
+                         ExportedGraph& graph,
+                         c10::TypePtr type = nullptr) {
     if (is_kind(type, c10::TypeKind::OptionalType)) {
       type = type->containedType(0);
     }
     if (!kind.empty() && kind.back() == 's') {  // as_ints: a list of as_int
-      const bool has_type = is_kind(type, c10::TypeKind::ListType);
-      argument.kind = Kind::list;
-      argument.type = has_type ? type->containedType(0) : c10::AnyType::get();
-      for (const auto& element : value.elements()) {
-        argument.parts.push_back(
-            read_argument(kind.substr(0, kind.size() - 1),
-                          element,
-                          graph,
-                          has_type ? argument.type : nullptr));
+      const auto element = is_kind(type, c10::TypeKind::ListType)
+                               ? type->containedType(0)
+                               : nullptr;
+      std::vector<Argument> parts;
+      for (const auto& part : value.elements()) {
+        parts.push_back(read_argument(
+            kind.substr(0, kind.size() - 1), part, graph, element));
       }
-      return argument;
+      return [=](const Values& slots, const RunMode& mode) {
+        c10::impl::GenericList list(element ? element : c10::AnyType::get());
+        for (auto& one : evaluate(parts, slots, mode)) {
+          list.push_back(std::move(one));
+        }
+        return list;
+      };
     }
     const auto [name, constant] = read_value(kind, value, type);
     if (name) {
-      argument.kind = Kind::slot;
-      argument.at = slot_of(graph, *name);
-      argument.type = starts_with(kind, "as_sym_") ? type : nullptr;
-    } else if (constant) {
-      argument.value = *constant;
-      if (device_ && *constant == c10::IValue(*device_)) {
-        argument.kind = Kind::module_device;
+      const auto at = slot_of(graph, *name);
+      if (type && starts_with(kind, "as_sym_")) {
+        return [=](const Values& slots, const RunMode& /*mode*/) {
+          return number_for(type, slots[at].toScalar());
+        };
       }
-    } else {
-      missing_.insert("an argument of kind " + kind);
+      return [=](const Values& slots, const RunMode& /*mode*/) {
+        return slots[at];
+      };
     }
-    return argument;
+    if (!constant) {
+      missing_.insert("an argument of kind " + kind);
+      return nullptr;
+    }
+    if (device_ && *constant == c10::IValue(*device_)) {
+      return [](const Values& /*slots*/, const RunMode& mode) {
+        return mode.device;
+      };
+    }
+    return constant_of(*constant);
   }
 
   const std::optional<c10::Device> device_;

@@ -30,39 +30,30 @@ using Operation = std::function<void(Values& stack, const RunMode& mode)>;
 /// Returns the operation on numbers of this name ("_operator.add"), or null.
 Operation number_operation(const std::string& name);
 
-/// An argument of a node. A slot holds a value while a graph runs.
-struct ExportedArgument {
-  enum class Kind {
-    constant,      ///< `value`
-    slot,          ///< the value of the slot `at`
-    list,          ///< a list of `parts`, with elements of type `type`
-    module_device  ///< the device of the module's parameters
-  };
-  Kind kind = Kind::constant;
-  c10::IValue value;
-  size_t at = 0;
-  bool is_last_use = false;  ///< of the slot, which is empty then
-  std::vector<ExportedArgument> parts;
-  c10::TypePtr type;  ///< of elements, or of the parameter that gets a number
-  std::optional<c10::IValue> in_eval;  ///< replaces the argument in eval()
-};
+/// Computes an argument of a node from the values of a run, which lie in slots.
+using Argument =
+    std::function<c10::IValue(const Values& slots, const RunMode& mode)>;
 
 /// One call in a graph.
 struct ExportedNode {
   std::string target;  ///< "torch.ops.aten.add.Tensor"
   Operation operation;
-  std::vector<ExportedArgument> arguments;
-  std::vector<std::optional<size_t>> outputs;  ///< slots
+  std::vector<Argument> arguments;
+  std::vector<size_t> outputs;  ///< slots
+  std::vector<size_t> unused;   ///< slots that no later node reads
   /// The line of Python, if the file does not say what eval() changes.
   std::optional<std::string> unknown_in_eval;
 };
 
 /// A program without its parameters.
 struct ExportedGraph {
-  std::vector<std::optional<size_t>> inputs;  ///< slots of those that are read
+  std::vector<size_t> inputs;  ///< slots
   std::vector<ExportedNode> nodes;
-  std::vector<ExportedArgument> outputs;
+  std::vector<Argument> outputs;
   std::map<std::string, size_t> slots;  ///< by the names of values
+  /// The number of the last node that reads a slot, of `nodes.size()` for a
+  /// result. Unread slots are missing.
+  std::map<size_t, size_t> last_uses;
 
   Values run(Values given, const RunMode& mode) const;
 };
