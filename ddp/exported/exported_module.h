@@ -32,8 +32,8 @@ struct ExportedModuleOptions {
   /// Whether `forward` checks the guards of the program, as Python's
   /// `ep.module(check_guards=True)` does: conditions on the sizes and numbers
   /// of inputs for which the export took a branch of Python's forward. Without
-  /// them other inputs silently compute that branch. The sizes of each single
-  /// input are checked in any case.
+  /// them other inputs silently compute that branch. Sizes that the export
+  /// fixed, bounded or found equal are checked in any case.
   TORCH_ARG(bool, check_guards) = true;
 };
 

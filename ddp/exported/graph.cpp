@@ -9,7 +9,6 @@
 
 #include "ddp/amp/autocast.h"
 #include "ddp/exported/archive.h"
-#include "ddp/exported/eval_mode.h"
 
 namespace ddp::detail {
 namespace {
@@ -72,18 +71,18 @@ std::vector<size_t> output_slots(const JsonValue& outputs,
   return slots;
 }
 
-/// Lists the values that a node makes or reads, and no later one reads.
-void find_unused(ExportedGraph& graph) {
+/// Lists the values that a node reads, and no later one. Values that no node
+/// reads get the slot of those without a name.
+void find_last_uses(ExportedGraph& graph) {
+  const auto nameless = new_slot(graph, std::nullopt);
   for (auto& node : graph.nodes) {
-    for (const auto slot : node.outputs) {
-      if (graph.last_uses.count(slot) == 0) {
-        node.unused.push_back(slot);
-      }
+    for (auto& slot : node.outputs) {
+      slot = graph.last_uses.count(slot) > 0 ? slot : nameless;
     }
   }
   for (const auto& [slot, node] : graph.last_uses) {
     if (node < graph.nodes.size()) {
-      graph.nodes[node].unused.push_back(slot);
+      graph.nodes[node].last_uses.push_back(slot);
     }
   }
 }
@@ -179,15 +178,15 @@ Values ExportedGraph::run(Values given, const RunMode& mode) const {
                 *node.unknown_in_eval,
                 "\"; export the module in eval(), too");
     auto stack = evaluate(node.arguments, values, mode);
+    for (const auto slot : node.last_uses) {
+      values[slot] = {};
+    }
     node.operation(stack, mode);
     TORCH_CHECK(stack.size() >= node.outputs.size(),
                 "Expected more results of ",
                 node.target);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       values[node.outputs[i]] = std::move(stack[i]);
-    }
-    for (const auto slot : node.unused) {
-      values[slot] = {};
     }
   }
   return evaluate(outputs, values, mode);
@@ -234,6 +233,79 @@ ExportedValue read_value(const std::string& kind,
 
 namespace {
 
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Returns a text of the node's metadata, or "".
+std::string metadata_of(const JsonValue& node, const std::string& name) {
+  const auto metadata = node.find("metadata");
+  const auto text = metadata ? metadata->find(name) : std::nullopt;
+  return text ? text->text() : "";
+}
+
+bool has_running_statistics(const JsonValue& node) {
+  for (const auto& input : node.at("inputs").elements()) {
+    if (input.at("name").text() == "running_mean") {
+      return input.at("arg").only_member().first != "as_none";
+    }
+  }
+  return false;
+}
+
+/// Returns the line of Python that calls the node, as the file quotes it.
+std::string line_of(const JsonValue& node) {
+  // File "net.py", line 12, in forward
+  //   x = F.dropout(x)
+  const auto trace = metadata_of(node, "stack_trace");
+  const auto file = trace.rfind("File \"");
+  const auto begin = file == trace.npos ? file : trace.find('\n', file);
+  const auto first = trace.find_first_not_of(" \n", begin);
+  return first == trace.npos
+             ? ""
+             : trace.substr(first, trace.find('\n', first) - first);
+}
+
+/// What a call of an operator does with the mode of the module.
+enum class ModeUse {
+  ignores,  ///< the same in train() and in eval()
+  follows,  ///< `value_in_eval` holds in eval()
+  unknown   ///< the file does not say
+};
+
+/// A norm without running statistics ignores the mode. A call in a module of
+/// torch.nn follows it, and so does the one call of its operator in a line of
+/// Python that reads `self.training`.
+ModeUse mode_use(const c10::FunctionSchema& schema, const JsonValue& node) {
+  if (contains(schema.name(), "_norm") && !has_running_statistics(node)) {
+    return ModeUse::ignores;
+  }
+  const auto modules = metadata_of(node, "nn_module_stack");
+  if (modules.compare(modules.rfind(',') + 1, 9, "torch.nn.") == 0) {
+    return ModeUse::follows;
+  }
+  const auto line = line_of(node);
+  const auto call = schema.name().substr(schema.name().find("::") + 2) + "(";
+  const bool is_single =
+      contains(line, call) && line.find(call) == line.rfind(call);
+  return is_single && contains(line, "self.training") ? ModeUse::follows
+                                                      : ModeUse::unknown;
+}
+
+/// The value of an operator's argument in eval(), if eval() may change it.
+std::optional<c10::IValue> value_in_eval(const c10::Argument& parameter) {
+  static const std::set<std::string> flags{
+      "train", "training", "is_training", "use_input_stats"};
+  if (parameter.name() == "dropout_p") {
+    return 0.0;
+  }
+  if (flags.count(parameter.name()) > 0 &&
+      c10::BoolType::get()->isSubtypeOf(*parameter.type())) {
+    return false;
+  }
+  return std::nullopt;
+}
+
 /// Reads a graph and the graphs inside of it.
 class GraphReader {
  public:
@@ -253,7 +325,7 @@ class GraphReader {
     for (const auto& output : json.at("outputs").elements()) {
       graph->outputs.push_back(read_argument(output, *graph));
     }
-    find_unused(*graph);
+    find_last_uses(*graph);
     return graph;
   }
 

@@ -39,8 +39,8 @@ struct ExportedNode {
   std::string target;  ///< "torch.ops.aten.add.Tensor"
   Operation operation;
   std::vector<Argument> arguments;
-  std::vector<size_t> outputs;  ///< slots
-  std::vector<size_t> unused;   ///< slots that no later node reads
+  std::vector<size_t> outputs;    ///< slots
+  std::vector<size_t> last_uses;  ///< slots that no later node reads
   /// The line of Python, if the file does not say what eval() changes.
   std::optional<std::string> unknown_in_eval;
 };

@@ -376,7 +376,7 @@ ExportedProgram::ExportedProgram(
   TORCH_CHECK(reader.unreadable.empty() || !check_guards,
               "it has conditions on its inputs (guards) that this library "
               "cannot read; ExportedModuleOptions::check_guards(false) runs "
-              "it without a check of any:\n  ",
+              "it without a check of them:\n  ",
               c10::Join("\n  ", reader.unreadable));
   guards = std::move(reader.guards);
 }
