@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/power_sgd.h"
 #include "ddp/reduce/detail/pass_mark.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -12,6 +13,7 @@
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
+#include "test/support/state_dict.h"
 
 namespace ddp {
 namespace cast_exchange_test {
@@ -160,6 +162,33 @@ TEST_CASE("the inner exchange is asked and gets converted buckets",
   backward(reducer, weight.sum());
   CHECK(inner->take_calls() == std::vector<std::string>{"start 0", "finish 0"});
   CHECK(weight.grad().eq(7).all().item<bool>());  // 1 * 6 + 1
+}
+
+TEST_CASE("its state is that of the inner exchange", "[exchange][cast]") {
+  run_ranks(2, [](const Group& group) {
+    const auto make = [&] {
+      return std::make_shared<CastExchange>(
+          std::make_shared<PowerSGD>(
+              group, PowerSGDOptions().min_compression_rate(1).start_after(0)),
+          torch::kDouble);
+    };
+    auto weight = leaf({8, 6});
+    const auto gradient = torch::arange(48.0).view({8, 6}).sin();
+    const auto pass = [&](const std::shared_ptr<CastExchange>& exchange) {
+      Reducer reducer({{"w", weight}}, group, Options().exchange(exchange));
+      weight.mutable_grad().reset();
+      backward(reducer, (weight * gradient * (group->getRank() + 1)).sum());
+      return weight.grad().clone();
+    };
+    const auto exchange = make();
+    pass(exchange);
+    const auto state = exchange->state_dict();
+    TORCH_CHECK(test::entry(state, "w.error").isTensor());
+    const auto resumed = make();
+    resumed->check_state_dict(state);
+    resumed->load_state_dict(state);
+    TORCH_CHECK(pass(resumed).equal(pass(exchange)));
+  });
 }
 
 TEST_CASE("a missing gradient is told beside a narrow wire",
