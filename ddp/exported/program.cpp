@@ -177,26 +177,29 @@ class GuardReader {
         add(text + " == " + other);
       }
     }
-    for (const auto& [symbol, text] : symbols_) {
-      const auto range = ranges.find(symbol);
-      const auto least = range ? range->find("min_val") : std::nullopt;
-      const auto most = range ? range->find("max_val") : std::nullopt;
+    for (const auto& [expression, range] : ranges.members()) {
+      const auto symbol = symbols_.find(expression);  // else 2*s0
+      const auto& text = symbol == symbols_.end() ? expression : symbol->second;
+      const auto add_limit = [&text, this](const char* sign, int64_t limit) {
+        try {
+          read(c10::str(text, sign, limit));
+        } catch (const c10::Error&) {  // of a number that the graph computes
+        }
+      };
+      const auto least = range.find("min_val");
+      const auto most = range.find("max_val");
       if (least && least->integer() > 2) {  // 2: any size
-        add(c10::str(text, " >= ", least->integer()));
+        add_limit(" >= ", least->integer());
       }
       if (most) {
-        add(c10::str(text, " <= ", most->integer()));
+        add_limit(" <= ", most->integer());
       }
     }
   }
 
   void add(const std::string& text) {
-    Guard guard;
-    guard.text = text;
     try {
-      guard.holds = parse_expression(
-          text, [&](const auto& path) { return value_of(path, guard.users); });
-      guards.push_back(std::move(guard));
+      read(text);
     } catch (const c10::Error& error) {
       unreadable.push_back(shortened(text) + ": " +
                            error.what_without_backtrace());
@@ -207,6 +210,14 @@ class GuardReader {
   std::vector<std::string> unreadable;  ///< texts, and the reasons
 
  private:
+  void read(const std::string& text) {
+    Guard guard;
+    guard.text = text;
+    guard.holds = parse_expression(
+        text, [&](const auto& path) { return value_of(path, guard.users); });
+    guards.push_back(std::move(guard));
+  }
+
   /// A symbol follows from the first size that is a multiple of it: of
   /// 2*s0 + 1, s0 is (size - 1) // 2.
   void solve(const std::string& text, const std::string& expression) {
@@ -233,7 +244,13 @@ class GuardReader {
   Expression value_of(const Path& path, std::set<size_t>& users) const {
     const auto user = find(path);
     if (user == users_.size()) {
-      return nullptr;
+      const auto symbol =
+          path.size() == 1 ? symbols_.find(path[0]) : symbols_.end();
+      return symbol == symbols_.end()
+                 ? nullptr
+                 : parse_expression(symbol->second, [&](const Path& of) {
+                     return value_of(of, users);
+                   });
     }
     users.insert(user);
     return [=](const Values& inputs) { return inputs.at(user); };

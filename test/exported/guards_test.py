@@ -18,7 +18,7 @@ from zoo_guards import GUARDS, Pair, sizes_near  # noqa: E402
 # A guard that C++ cannot read: round to decimals.
 REFUSED = ("rounded_tenths",)
 FEW = ("even", "half", "rounded_tenths", "more_bits", "either", "mixed", "pairs",
-       "doubled", "derived", "nested", "named_tuple", "numbers")
+       "doubled", "derived", "double", "total", "nested", "named_tuple", "numbers")
 TIMEOUT = 300  # seconds
 
 
