@@ -1,7 +1,7 @@
 // Models of equal shape, of which ranks make the passes in other orders, leave
 // some out, or make some more: each such program ends soon with an error on all
 // ranks, and every other one trains right. To run more programs:
-//   DDP_PROGRAMS=300 DDP_PROGRAMS_SEED=100 departures_test [orders]
+//   DDP_PROGRAMS=150 DDP_PROGRAMS_SEED=100 departures_test [orders]
 #include <algorithm>
 #include <chrono>
 #include <string>
