@@ -54,11 +54,11 @@ struct GradientBucket {
 
 /// Defines how ranks combine their gradients: the processing of a bucket
 /// between the arrival of its last gradient and the optimizer's step. The
-/// reducer decides when, the exchange decides how. The default is `AllReduce`,
-/// and of a wrapper whose CPU ranks are on one host `SharedMemoryAllReduce`.
-/// Other exchanges compress the gradients, call a hook, measure time or check
-/// values. Set an exchange with `DistributedDataParallelOptions::exchange`, or
-/// pass it to a `Reducer`.
+/// reducer decides when, the exchange decides how. The default is `AllReduce`.
+/// A wrapper whose CPU ranks are on one host has the default
+/// `SharedMemoryAllReduce`. Other exchanges compress the gradients, call a hook
+/// or measure time. Set an exchange with
+/// `DistributedDataParallelOptions::exchange`, or pass it to a `Reducer`.
 ///
 /// In a reduced backward pass (not under a `NoSyncGuard`) every rank calls
 /// `start` once and then `finish` once for each bucket. In a world of one only
@@ -79,8 +79,9 @@ struct GradientBucket {
 ///
 /// Contract:
 /// - `start` and `finish` are called in the order of `index`, which is the same
-///   on all ranks. An exchange whose collectives follow this order matches its
-///   peers. `finish(0)` may come after all calls of `start`.
+///   on all ranks. If an exchange makes its collectives in this order, the
+///   collectives of all ranks match. `finish(0)` may come after all calls of
+///   `start`.
 /// - After `finish` the payload holds this rank's result. The payload becomes
 ///   `.grad` without a copy, so the result must lie in the payload's own
 ///   memory. A sparse result must be in the payload tensor itself (by `copy_`,

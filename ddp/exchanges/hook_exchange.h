@@ -83,10 +83,9 @@ class HookExchange : public Exchange {
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket if the result is null, does not
-  ///   match the payload, or failed. If a rank has left the
-  ///   job, the error names that rank. With NCCL a failed collective, or a rank
-  ///   that has left, is an error of a later collective, usually of the next
-  ///   pass.
+  ///   match the payload, or failed. If a rank has left the job, the error
+  ///   names that rank. With NCCL a failed collective, or a rank that has left,
+  ///   is an error of a later collective, usually of the next pass.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { results_.clear(); }
 

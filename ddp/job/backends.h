@@ -73,11 +73,12 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 bool may_be_working(c10d::Backend& backend);
 
 /// Lets the next collective of a Gloo backend meet only collectives with the
-/// same hash and number; does nothing for other backends. Gloo itself pairs the
-/// n-th collectives of the ranks whatever they are: it adds up what does not
-/// belong together, and a message that is longer than expected ends the
-/// process, in a thread of Gloo's. With other hashes both ranks wait.
-/// @param number  in the group of the job, which has sums beside Gloo's.
+/// same hash and number; does nothing for other backends. Without tags Gloo
+/// pairs the n-th collective of one rank with the n-th of another, also if the
+/// calls differ. The result is then wrong, or a message that is longer than
+/// expected ends the process. Ranks whose tags differ wait.
+/// @param number  of the collective in the group of the job. Sums in shared
+///   memory count, too.
 void tag_next_collective(c10d::Backend& backend, size_t hash, uint64_t number);
 
 /// Connects one GPU of this rank with one GPU of each other rank. Collective:

@@ -14,7 +14,7 @@ namespace launcher {
 /// endpoint's name to any address of this host, so it listens at all of them,
 /// for "localhost" and a numeric address at those of the endpoint alone.
 ///
-/// @param addresses of the endpoint
+/// @param addresses  the addresses to which the endpoint's name resolves
 /// @returns no sockets if another process runs the coordinator
 /// @throws LaunchError when this process must listen there and cannot
 std::vector<Fd> listen_as_coordinator(
@@ -26,7 +26,7 @@ std::vector<Fd> listen_as_coordinator(
 /// hosts. Loopback addresses get "; no other machine reaches ...", and a host
 /// that may wrongly take itself for rank 0's the hint at --node-rank.
 ///
-/// @param addresses of the endpoint
+/// @param addresses  the addresses to which the endpoint's name resolves
 std::string advice_for(const CoordinatedConfig& config,
                        const std::vector<SocketAddress>& addresses,
                        const std::vector<Fd>& listeners);

@@ -61,8 +61,8 @@ enum class Zero { keep, to_none, to_zero };
 /// The object into which an act loads a file.
 enum class File { module, wrapper, submodule, checkpoint };
 
-/// An action that all ranks perform. A vector among its fields has one element
-/// for each rank.
+/// An action that all ranks perform. Each field that is a vector has one
+/// element for each rank.
 struct Act {
   enum class Kind {
     wrap,      ///< wrap the module again
