@@ -41,8 +41,9 @@ void HangJudge::record(size_t index, const ProgressReading& reading, Time now) {
   worker.reading = reading;
 }
 
-void HangJudge::forget(size_t worker) {
+void HangJudge::forget(size_t worker, Time now) {
   workers_[worker].has_ended = true;
+  last_end_ = now;
 }
 
 void HangJudge::restart(Time now) {
@@ -141,6 +142,9 @@ std::vector<const HangJudge::Worker*> HangJudge::hung(Time now) const {
   auto free = only([this](const Worker* worker) { return !may_wait(*worker); });
   if (!free.empty()) {
     return free;
+  }
+  if (last_end_ && now - *last_end_ <= limit_) {
+    return {};
   }
   const int times = has_other_hosts_ ? kTimesForOtherHosts : 1;
   const bool are_all =

@@ -30,7 +30,8 @@ struct ProgressReading {
 ///   waiting.
 /// - While one worker is not overdue, the workers that may be waiting are not
 ///   hung: they may be waiting for that worker, for example during a long
-///   evaluation.
+///   evaluation. For the limit after a worker has ended, they are not hung
+///   either: it may have answered them as its last act.
 /// - If all workers are overdue and all may be waiting, the workers that have
 ///   never reported are hung. If all have reported, the workers with the fewest
 ///   begun collectives are hung, which may be all of them. With ranks on other
@@ -53,7 +54,7 @@ class HangJudge {
   /// before judge().
   void record(size_t worker, const ProgressReading& reading, Time now);
   /// Records that the worker has ended.
-  void forget(size_t worker);
+  void forget(size_t worker, Time now);
 
   /// Restarts the time of all workers, after they were stopped on purpose and
   /// continued.
@@ -74,8 +75,6 @@ class HangJudge {
     return workers_[worker].reports > 0;
   }
   bool is_watched(size_t worker) const { return !workers_[worker].has_ended; }
-  /// Returns the time since the worker's last report, or since its start.
-
   /// Returns the recommended time between readings: a small part of the limit.
   Milliseconds interval() const;
 
@@ -102,6 +101,7 @@ class HangJudge {
   bool has_other_hosts_;
   std::vector<Worker> workers_;
   Time last_look_;
+  std::optional<Time> last_end_;
 };
 
 }  // namespace launcher

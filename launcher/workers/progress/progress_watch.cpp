@@ -75,7 +75,8 @@ void ProgressWatch::watch(int local_rank, pid_t pid) {
 }
 
 void ProgressWatch::forget(int local_rank) {
-  judge_.forget(static_cast<size_t>(local_rank));
+  judge_.forget(static_cast<size_t>(local_rank),
+                std::chrono::steady_clock::now());
 }
 
 void ProgressWatch::pause() {

@@ -156,7 +156,7 @@ TEST_CASE("a program that does not ask gets the signal, and time to end") {
 
 TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
   Ddprun job({"--nproc-per-node=2",
-              "--on-preempt=TERM:0.8",
+              "--on-preempt=TERM:5",
               "sh",
               "-c",
               "[ $RANK = 0 ] && : >> $DDPRUN_JOB_DIR/stop_$RANK; "

@@ -45,7 +45,7 @@ class HangJudgeFixture {
     judge_.expect(worker, readings_[worker]);
   }
   void stop(size_t worker) { readings_[worker].is_stopped = true; }
-  void end(size_t worker) { judge_.forget(worker); }
+  void end(size_t worker) { judge_.forget(worker, now_); }
 
   /// Returns the workers that hang now.
   std::vector<size_t> look() {
@@ -278,6 +278,22 @@ TEST_CASE("hangs: a save of the library's, for which the others wait") {
     CHECK(watch.wait(3s) == Ranks{0});
     CHECK(watch.judge().progress_of(0).text == "saving");
     CHECK(watch.judge().progress_of(0).limit->time == 60s);
+  }
+}
+
+TEST_CASE("hangs: who waited for one that has ended has its limit again") {
+  HangJudgeFixture watch(2);
+  watch.report_twice(0, "collectives=5 waits=1");
+  watch.report_twice(1, "evaluating limit=600 collectives=4");
+  CHECK(watch.wait(60s) == Ranks{});
+  watch.end(1);
+  CHECK(watch.wait(9s) == Ranks{});
+  SECTION("it goes on") {
+    watch.report(0, "step 2");
+    CHECK(watch.wait(9s) == Ranks{});
+  }
+  SECTION("it does not") {
+    CHECK(watch.wait(3s) == Ranks{0});
   }
 }
 
