@@ -154,14 +154,20 @@ TEST_CASE("a program that does not ask gets the signal, and time to end") {
   CHECK(!result.left_something);
 }
 
+/// Lets a shell say "ready" and wait for a signal. Its child is a program by
+/// then: a child that is still the shell has its traps, and would get the
+/// signal.
+constexpr const char* kWait =
+    "sh -c 'echo ready; exec sleep 600' & while :; do wait; done";
+
 TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
   Ddprun job({"--nproc-per-node=2",
               "--on-preempt=TERM:5",
               "sh",
               "-c",
               "[ $RANK = 0 ] && : >> $DDPRUN_JOB_DIR/stop_$RANK; "
-              "trap 'echo term; exit 0' TERM; echo ready; "
-              "while :; do sleep 0.02; done"});
+              "trap 'kill $!; echo term; exit 0' TERM; " +
+                  std::string(kWait)});
   job.await_out("ready", 2);
   job.signal(SIGTERM);
   job.await_out("[1] term");
@@ -191,12 +197,12 @@ TEST_CASE("a program that the signal kills is not started again") {
 }
 
 TEST_CASE("what is no file is not told by one") {
-  Ddprun job(
-      {"--on-preempt=USR1:15",
-       "sh",
-       "-c",
-       "mkdir $DDPRUN_JOB_DIR/stop_$RANK; trap 'echo got it; exit 0' USR1; "
-       "echo ready; while :; do sleep 0.02; done"});
+  Ddprun job({"--on-preempt=USR1:15",
+              "sh",
+              "-c",
+              "mkdir $DDPRUN_JOB_DIR/stop_$RANK; "
+              "trap 'kill $!; echo got it; exit 0' USR1; " +
+                  std::string(kWait)});
   job.await_out("ready");
   job.signal(SIGUSR1);
   const auto result = job.finish();

@@ -135,9 +135,14 @@ TEST_CASE("an upload that a finished worker left has the grace period") {
   // Only an upload that is in time may end with the job's input, which the test
   // closes at the end.
   const std::string work = is_in_time ? "cat" : "sleep 600";
+  const TemporaryFolder folder;
+  const std::string begun = folder / "begun";
+  // The worker ends when the upload ignores SIGTERM.
   const std::string upload = std::string(in_session ? "setsid " : "") +
-                             "sh -c \"trap '' TERM; echo uploading; " + work +
-                             "; echo uploaded\" <&3 & exit 0";
+                             "sh -c \"trap '' TERM; : > " + begun +
+                             "; echo uploading; " + work +
+                             "; echo uploaded\" <&3 & until [ -e " + begun +
+                             " ]; do sleep 0.02; done; exit 0";
   Ddprun job({is_in_time ? "--grace-period=30" : "--grace-period=0.2",
               "sh",
               "-c",
