@@ -79,7 +79,10 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options,
 }
 
 /// @param exchange  lives as long as the buckets.
+/// @param consumer  the exchange, if it is one; else null.
 BucketLayout bucket_layout_of(Exchange& exchange,
+                              BucketConsumer* consumer,
+                              const std::vector<NamedParameter>& parameters,
                               int ranks,
                               int64_t spare_numel,
                               bool keeps_memory) {
@@ -88,7 +91,9 @@ BucketLayout bucket_layout_of(Exchange& exchange,
           keeps_memory,
           [&exchange](int64_t numel, const at::TensorOptions& options) {
             return exchange.allocate(numel, options);
-          }};
+          },
+          consumer == nullptr ? std::vector<PrescribedBucket>()
+                              : consumer->prescribe_buckets(parameters)};
 }
 
 /// Returns the number of a new reducer in a group of the job.
@@ -125,14 +130,18 @@ GroupReduction::GroupReduction(std::vector<NamedParameter> parameters,
       marks(make_pass_marks(parameters.front().tensor.device().type())),
       exchange(options.exchange() ? options.exchange()
                                   : std::make_shared<AllReduce>(group)),
+      consumer(dynamic_cast<BucketConsumer*>(&*exchange)),
       buckets(checked_for(parameters, *exchange),
               bucket_caps_of(options, *group),
               bucket_layout_of(*exchange,
+                               consumer,
+                               parameters,
                                group->getSize(),
                                marks->numel(),
                                options.gradient_as_bucket_view())),
       peers(peer_state_of(*group)),
-      vote(vote_of(*group)) {
+      vote(vote_of(*group)),
+      is_recording(consumer == nullptr) {
   if (options.find_unused_parameters() || options.static_graph()) {
     used_map.emplace(buckets.size(), buckets.spare().device());
   }
@@ -427,6 +436,9 @@ void ReducerImpl::complete() {
   hooks_->needed_by_graph(false);
   hooks_->clear_local();
   buckets().assign_grads_except(kept);
+  if (reduction_->consumer != nullptr) {
+    or_fail([&] { reduction_->consumer->assign_except(kept); });
+  }
 }
 
 /// Completes the pass with the other ranks. Returns the parameters that keep
@@ -451,9 +463,7 @@ std::vector<size_t> ReducerImpl::finish() {
     agree_on_plan();
   }
   start_full_buckets();
-  for (size_t i = 0; i < all.buckets.bucket_count(); ++i) {
-    all.exchange->finish(all.buckets.bucket(i));
-  }
+  finish_buckets(all.buckets.bucket_count());
   auto kept = agree();
   if (functions_.at_end) {
     functions_.at_end();
@@ -474,6 +484,7 @@ void ReducerImpl::end_pass() {
   missing_.clear();
   order_.clear();
   next_ = 0;
+  finished_ = 0;
   if (reduction_->static_graph) {
     reduction_->static_graph->reset();
   }
@@ -625,9 +636,24 @@ void ReducerImpl::start_full_buckets() {
       write_mark();
     }
     all.exchange->start(all.buckets.bucket(next_));
-    if (++next_ == count && !all.buckets.spare_in_bucket()) {
+    if (all.consumer != nullptr) {
+      finish_buckets(next_);
+    }
+    if (++next_ == count && !all.buckets.spare_in_bucket() &&
+        all.consumer == nullptr) {
       std::vector<at::Tensor> tensors{all.buckets.spare()};
       mark_work_ = all.group->allreduce(tensors);
+    }
+  }
+}
+
+/// Finishes the buckets before `end`.
+void ReducerImpl::finish_buckets(size_t end) {
+  auto& all = *reduction_;
+  for (; finished_ < end; ++finished_) {
+    all.exchange->finish(all.buckets.bucket(finished_));
+    if (all.consumer != nullptr) {
+      all.buckets.release(finished_);
     }
   }
 }
@@ -659,6 +685,9 @@ MarkSums ReducerImpl::read_marks() {
   if (mark_work_) {
     wait(std::exchange(mark_work_, nullptr), *all.group, kWhat);
     record_stream(spare);
+  }
+  if (all.consumer != nullptr) {
+    all.consumer->sum_marks(spare);
   }
   const auto sums = all.marks->read(spare);
   check_not_aborted(*all.group, kWhat);

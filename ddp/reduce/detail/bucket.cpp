@@ -7,6 +7,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -140,6 +141,18 @@ void lend(Slot& slot, at::Tensor& grad) {
   }
 }
 
+/// Copies `.grad`, or zeros if it is undefined, into the bucket.
+void copy_in(const Slot& slot,
+             const at::Tensor& grad,
+             const ScaledCopy& scaled) {
+  if (grad.defined()) {
+    check_gradient(slot, grad);
+    scaled.copy(slot.content, grad);
+  } else {
+    slot.content.zero_();
+  }
+}
+
 /// Copies each gradient when it comes, while it is in the cache.
 class HostBucket : public DenseBucket {
  public:
@@ -147,17 +160,55 @@ class HostBucket : public DenseBucket {
 
   bool add(Slot& slot, const ScaledCopy& scaled) override {
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
-    if (grad.defined()) {
-      check_gradient(slot, grad);
-      scaled.copy(slot.content, grad);
-    } else {
-      slot.content.zero_();
-    }
+    copy_in(slot, grad, scaled);
     if (slot.state == GradState::arrived) {
       lend(slot, grad);
     }
     return count_down();
   }
+};
+
+/// A bucket of a `BucketConsumer` on the CPU.
+class ConsumedBucket : public DenseBucket {
+ public:
+  ConsumedBucket(std::vector<Slot*> slots,
+                 const BucketLayout& layout,
+                 const PrescribedBucket& prescribed)
+      : DenseBucket(std::move(slots), layout, &prescribed),
+        allocate_(layout.allocate) {}
+
+  bool add(Slot& slot, const ScaledCopy& scaled) override {
+    need_memory();
+    at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+    copy_in(slot, grad, scaled);
+    if (slot.state == GradState::arrived) {
+      grad.reset();
+    }
+    return count_down();
+  }
+
+  bool is_aliased() const override { return false; }
+
+  void release() override {
+    storage().set_data_ptr_noswap(at::DataPtr(nullptr, c10::kCPU));
+  }
+
+ private:
+  c10::StorageImpl& storage() const {
+    return *payload().storage().unsafeGetStorageImpl();
+  }
+
+  void need_memory() {
+    if (storage().data() == nullptr) {
+      const auto memory = allocate_(payload().numel(), payload().options());
+      storage().set_data_ptr_noswap(
+          std::move(memory.storage()
+                        .unsafeGetStorageImpl()
+                        ->_mutable_data_ptr_no_checks()));
+    }
+  }
+
+  const Allocate allocate_;
 };
 
 /// Copies when all gradients have come: one kernel for the whole bucket is
@@ -239,12 +290,27 @@ int64_t numel_of(const std::vector<Slot*>& members) {
   return numel;
 }
 
+at::TensorOptions payload_options(const at::Tensor& like) {
+  return like.options().dtype(gradient_dtype(like)).requires_grad(false);
+}
+
 at::Tensor memory_for(const std::vector<Slot*>& members,
                       const BucketLayout& layout) {
-  const at::Tensor& like = members.front()->parameter.tensor;
-  return layout.allocate(
-      numel_of(members) + layout.spare_numel,
-      like.options().dtype(gradient_dtype(like)).requires_grad(false));
+  return layout.allocate(numel_of(members) + layout.spare_numel,
+                         payload_options(members.front()->parameter.tensor));
+}
+
+/// Returns a payload that gets memory later.
+at::Tensor without_memory(const std::vector<Slot*>& members,
+                          const PrescribedBucket& prescribed) {
+  const auto options = payload_options(members.front()->parameter.tensor);
+  const c10::Storage storage(
+      c10::Storage::use_byte_size_t(),
+      prescribed.numel * static_cast<int64_t>(options.dtype().itemsize()),
+      at::DataPtr(nullptr, c10::kCPU),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  return at::empty({0}, options).set_(storage, 0, {prescribed.numel}, {1});
 }
 
 at::Tensor no_rows(const at::Tensor& like) {
@@ -313,16 +379,22 @@ void Bucket::reset() {
   pending_ = members_.size();
 }
 
-DenseBucket::DenseBucket(std::vector<Slot*> slots, const BucketLayout& layout)
-    : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
+DenseBucket::DenseBucket(std::vector<Slot*> slots,
+                         const BucketLayout& layout,
+                         const PrescribedBucket* prescribed)
+    : Bucket(std::move(slots)),
+      flat_(prescribed == nullptr ? memory_for(members(), layout)
+                                  : without_memory(members(), *prescribed)) {
   TORCH_CHECK(flat_.storage_offset() == 0,
               "Expected Exchange::allocate to return a tensor that begins its "
               "storage, but got one at element ",
               flat_.storage_offset());
   int64_t offset = 0;
-  for (Slot* slot : members()) {
-    const at::Tensor& param = slot->parameter.tensor;
-    slot->content = gradient_piece(flat_, offset, param);
+  for (size_t i = 0; i < members().size(); ++i) {
+    Slot& slot = *members()[i];
+    const at::Tensor& param = slot.parameter.tensor;
+    slot.content = gradient_piece(
+        flat_, prescribed == nullptr ? offset : prescribed->offsets[i], param);
     offset += param.numel();
   }
   if (layout.spare_numel > 0) {
@@ -362,8 +434,14 @@ bool DenseBucket::is_aliased() const {
          std::any_of(members().begin(), members().end(), has_holder);
 }
 
-std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               const BucketLayout& layout) {
+std::unique_ptr<DenseBucket> make_dense_bucket(
+    std::vector<Slot*> members,
+    const BucketLayout& layout,
+    const PrescribedBucket* prescribed) {
+  if (prescribed != nullptr) {
+    return std::make_unique<ConsumedBucket>(
+        std::move(members), layout, *prescribed);
+  }
   if (members.front()->parameter.tensor.is_cpu()) {
     return std::make_unique<HostBucket>(std::move(members), layout);
   }

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ddp/exchanges/bucket_consumer.h"
 #include "ddp/job/named_parameter.h"
 
 namespace ddp::detail {
@@ -93,6 +94,9 @@ class Bucket {
 
   virtual void reset();
 
+  /// Releases the memory of a payload that the exchange has consumed.
+  virtual void release() {}
+
   /// Makes the current stream wait for the work that fills the bucket.
   virtual void join_streams() {}
 
@@ -123,13 +127,18 @@ struct BucketLayout {
   bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
   bool keeps_memory = false;    ///< `.grad` is always memory of its bucket
   Allocate allocate;
+  /// The buckets of a `BucketConsumer`; empty for any other exchange.
+  std::vector<PrescribedBucket> prescribed = {};
 };
 
 /// Bucket of dense gradients of one dtype and device. The contents of its
 /// members lie in its memory. When gradients are copied depends on the device.
 class DenseBucket : public Bucket {
  public:
-  DenseBucket(std::vector<Slot*> members, const BucketLayout& layout);
+  /// @param prescribed  where the gradients lie; null: one after the other.
+  DenseBucket(std::vector<Slot*> members,
+              const BucketLayout& layout,
+              const PrescribedBucket* prescribed = nullptr);
 
   void move_in(Slot& slot, const at::Tensor& content) override;
   const at::Tensor& payload() const override { return flat_; }
@@ -149,8 +158,11 @@ class DenseBucket : public Bucket {
   size_t owners_;  // tensors of this bucket that share its storage
 };
 
-std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               const BucketLayout& layout);
+/// @param prescribed  the bucket of a `BucketConsumer`, or null.
+std::unique_ptr<DenseBucket> make_dense_bucket(
+    std::vector<Slot*> members,
+    const BucketLayout& layout,
+    const PrescribedBucket* prescribed);
 
 /// Makes the bucket of one sparse gradient.
 std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot);

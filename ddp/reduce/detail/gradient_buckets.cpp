@@ -30,9 +30,15 @@ GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
     : slots_(slots_of(std::move(parameters), layout.keeps_memory)),
       caps_(caps),
       layout_(layout) {
-  std::vector<size_t> reverse(slots_.size());
-  std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
-  plan_ = plan_for(reverse);
+  if (are_consumed()) {
+    for (const auto& bucket : layout_.prescribed) {
+      plan_.push_back(bucket.parameters);
+    }
+  } else {
+    std::vector<size_t> reverse(slots_.size());
+    std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
+    plan_ = plan_for(reverse);
+  }
   build();
 }
 
@@ -105,7 +111,10 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
                              slots_.front().parameter.tensor.device().type();
   auto layout = layout_;
   layout.spare_numel = has_spare ? layout_.spare_numel : 0;
-  auto bucket = make_dense_bucket(std::move(members), layout);
+  auto bucket =
+      make_dense_bucket(std::move(members),
+                        layout,
+                        are_consumed() ? &layout_.prescribed[index] : nullptr);
   if (has_spare) {
     spare_ = bucket->spare();
   }
@@ -235,6 +244,10 @@ void GradientBuckets::assign_grads_except(
       continue;
     }
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+    if (are_consumed()) {
+      grad.reset();
+      continue;
+    }
     const bool is_own = slot.state == GradState::filled && !slot.is_view &&
                         is_held(grad, slot.content);
     if (slot.keeps_own || is_own) {

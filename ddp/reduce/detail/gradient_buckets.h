@@ -18,8 +18,8 @@ namespace ddp::detail {
 /// not know ranks or autograd.
 class GradientBuckets {
  public:
-  /// The first plan has the gradients in reverse order, because a backward pass
-  /// reaches the last layers first.
+  /// The first plan is the prescribed one, or has the gradients in reverse
+  /// order, because a backward pass reaches the last layers first.
   GradientBuckets(std::vector<NamedParameter> parameters,
                   const BucketCaps& caps,
                   const BucketLayout& layout);
@@ -88,8 +88,14 @@ class GradientBuckets {
   ///                the bucket's memory at this moment.
   void begin(std::optional<at::Device> device = std::nullopt);
 
+  /// Whether a `BucketConsumer` consumes the buckets.
+  bool are_consumed() const { return !layout_.prescribed.empty(); }
+  /// Releases the memory of a bucket that was consumed.
+  void release(size_t bucket) { buckets_[bucket]->release(); }
+
   /// Makes the bucket's memory the `.grad` of each parameter, or copies it into
-  /// a tensor that the program has put there and holds.
+  /// a tensor that the program has put there and holds. Resets `.grad` if the
+  /// buckets are consumed.
   /// @param kept  parameters that keep their `.grad`, in ascending order.
   void assign_grads_except(const std::vector<size_t>& kept) const;
 

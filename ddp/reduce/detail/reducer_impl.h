@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "ddp/exchanges/bucket_consumer.h"
 #include "ddp/exchanges/exchange.h"
 #include "ddp/job/named_parameter.h"
 #include "ddp/reduce/detail/autograd_hooks.h"
@@ -39,12 +40,13 @@ struct GroupReduction {
   int number;  ///< of the reducer in its group
   std::unique_ptr<PassMarks> marks;
   ExchangeClaim exchange;
+  BucketConsumer* consumer;  ///< the exchange, if it is one
   GradientBuckets buckets;
   std::shared_ptr<PeerState> peers;
   std::shared_ptr<StopVote> vote;  ///< of the job, or of this group alone
   std::optional<UsedMap> used_map;
   std::optional<StaticGraph> static_graph;
-  bool is_recording = true;    ///< until the plan is agreed on
+  bool is_recording;           ///< until the plan is agreed on
   int64_t passes = 0;          ///< reduced passes, the current one included
   std::vector<size_t> frozen;  ///< without a gradient in the current pass
   std::vector<size_t> never;   ///< that no rank uses in a static graph
@@ -114,6 +116,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void fill_expected();
   void agree_on_plan();
   void start_full_buckets();
+  void finish_buckets(size_t end);
   void write_mark();
   MarkSums read_marks();
   std::vector<size_t> agree();
@@ -143,6 +146,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   std::vector<size_t> missing_;  // parameters that train, without a gradient
   std::vector<size_t> order_;    // of gradients, while recording
   size_t next_ = 0;              // bucket to start next
+  size_t finished_ = 0;          // number of finished buckets
   c10::intrusive_ptr<c10d::Work> mark_work_;  // if no bucket carries the marks
 
   std::unique_ptr<GradHooks> hooks_;  // last: destroyed first

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include "ddp/job/named_parameter.h"
+
+namespace ddp::detail {
+
+/// A bucket that an exchange prescribes. Its payload has no other elements than
+/// gradients and gaps, whose values do not matter.
+struct PrescribedBucket {
+  std::vector<size_t> parameters;  ///< indices of the reducer's parameters
+  std::vector<int64_t> offsets;    ///< of their gradients, in elements
+  int64_t numel = 0;               ///< of the payload
+};
+
+/// Second base class of an exchange that prescribes the buckets and consumes
+/// their payloads: the result of an exchange does not become `.grad` of the
+/// reducer's parameters.
+///
+/// - A payload has memory, of `Exchange::allocate` and not zeroed, from its
+///   first gradient to the return of its `finish`, which is called as soon as
+///   the next bucket has started. So two buckets have memory at once, or more
+///   if gradients come in another order.
+/// - The `.grad` of a parameter is released when it was copied into its bucket.
+class BucketConsumer {
+ public:
+  virtual ~BucketConsumer() = default;
+
+  /// Returns the buckets in the order in which they start, equal on all ranks.
+  /// Each parameter is in one of them. Called once.
+  virtual std::vector<PrescribedBucket> prescribe_buckets(
+      c10::ArrayRef<NamedParameter> parameters) = 0;
+
+  /// Replaces the marks of a pass by the sums over the ranks. Called after
+  /// `finish` of the last bucket: the rank has ended the pass.
+  virtual void sum_marks(const at::Tensor& marks) = 0;
+
+  /// Called at the end of a pass that has succeeded.
+  /// @param kept  parameters that keep their gradient, in ascending order.
+  virtual void assign_except(const std::vector<size_t>& kept) = 0;
+};
+
+}  // namespace ddp::detail
