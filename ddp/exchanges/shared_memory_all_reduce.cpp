@@ -22,14 +22,16 @@ class SharedWork : public c10d::Work {
              int rank,
              std::chrono::milliseconds timeout,
              const at::Tensor& tensor,
-             uint64_t collective)
+             uint64_t collective,
+             bool is_scattered)
       : Work(rank,
              c10d::OpType::ALLREDUCE,
              "ddp:all_reduce",
              std::vector<at::Tensor>{tensor}),
         sums_(std::move(sums)),
         timeout_(timeout),
-        number_(sums_->start(tensor, collective)) {}
+        number_(is_scattered ? sums_->start_scattered(tensor, collective)
+                             : sums_->start(tensor, collective)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     try {
@@ -98,19 +100,25 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_sum(
   if (!sums_ || !sums_->has(payload)) {
     return AllReduce::start_sum(payload);
   }
+  return start_shared_sum(payload, /*is_scattered=*/false);
+}
+
+c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_shared_sum(
+    const at::Tensor& tensor, bool is_scattered) {
   auto* job = detail::monitored_backend_of(group());
   if (job != nullptr) {
-    job->before_sum(payload.device());
+    job->before_sum(tensor.device());
   }
   try {
     c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<SharedWork>(
         sums_,
         group().getRank(),
         job ? job->timeout() : group().getBackendOptions()->timeout,
-        payload,
-        job ? job->started() + 1 : 0);
+        tensor,
+        job ? job->started() + 1 : 0,
+        is_scattered);
     if (job != nullptr) {
-      job->after_sum(number_, payload, work);
+      job->after_sum(number_, tensor, work);
     }
     return work;
   } catch (const std::exception& error) {

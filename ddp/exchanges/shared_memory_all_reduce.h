@@ -52,6 +52,13 @@ class SharedMemoryAllReduce : public AllReduce {
  protected:
   c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload) override;
 
+  /// Null if the ranks share no memory.
+  const std::shared_ptr<detail::SharedSums>& sums() const { return sums_; }
+  /// Starts the sum of a tensor in shared memory.
+  /// @param is_scattered  as in SharedSums::start_scattered.
+  c10::intrusive_ptr<c10d::Work> start_shared_sum(const at::Tensor& tensor,
+                                                  bool is_scattered);
+
  private:
   std::shared_ptr<detail::SharedSums> sums_;  // null: no shared memory
   std::shared_ptr<const void> stop_at_end_;   // of the group

@@ -102,18 +102,67 @@ std::optional<uint64_t> SharedMemory::offset_of(const void* address,
 }
 
 std::shared_ptr<std::byte> SharedMemory::allocate(size_t bytes, int rank) {
-  const uint64_t size = whole_pages(std::max<uint64_t>(bytes, 1));
-  const auto offset = take(size, rank);
+  const auto offset = allocate_kept(bytes, rank);
   if (!offset) {
     return nullptr;
   }
-  if (!reserve(file_offset(*offset, rank), size)) {
-    give_back(*offset, size, rank);
-    return nullptr;
-  }
+  const uint64_t size = whole_pages(std::max<uint64_t>(bytes, 1));
   return {arena(rank) + *offset,
           [self = shared_from_this(), offset = *offset, size, rank](
               const std::byte*) { self->give_back(offset, size, rank); }};
+}
+
+std::optional<uint64_t> SharedMemory::allocate_kept(size_t bytes, int rank) {
+  const uint64_t size = whole_pages(std::max<uint64_t>(bytes, 1));
+  const auto offset = take(size, rank);
+  if (offset && !reserve(file_offset(*offset, rank), size)) {
+    give_back(*offset, size, rank);
+    return std::nullopt;
+  }
+  return offset;
+}
+
+std::shared_ptr<std::byte> SharedMemory::map_side_by_side(uint64_t offset,
+                                                          uint64_t bytes,
+                                                          int rank) {
+  const auto map = [](void* at,
+                      uint64_t size,
+                      int access,
+                      int flags,
+                      int file,
+                      uint64_t begin) {
+    void* mapped =
+        ::mmap(at, size, access, flags, file, static_cast<off_t>(begin));
+    if (mapped == MAP_FAILED) {
+      throw std::system_error(errno, std::generic_category(), "mmap");
+    }
+    return static_cast<std::byte*>(mapped);
+  };
+  const uint64_t all = bytes * used_.size();
+  // Reserves the addresses, over which the parts are mapped.
+  std::shared_ptr<std::byte> result(
+      map(nullptr,
+          all,
+          PROT_NONE,
+          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+          -1,
+          0),
+      [all, self = shared_from_this()](std::byte* begin) {
+        if (self->is_mapped()) {
+          ::munmap(begin, all);
+        }
+      });
+  for (int other = 0; other < ranks(); ++other) {
+    map(result.get() + bytes * static_cast<uint64_t>(other),
+        bytes,
+        other == rank ? PROT_READ | PROT_WRITE : PROT_READ,
+        MAP_SHARED | MAP_FIXED,
+        file_.get(),
+        file_offset(offset, other));
+  }
+  ::madvise(result.get(), all, MADV_DONTFORK);
+  ::madvise(result.get(), all, MADV_DONTDUMP);
+  return result;
 }
 
 /// Takes the pages now. Where there are none, writing would raise SIGBUS.

@@ -56,6 +56,21 @@ class SharedMemory : public std::enable_shared_from_this<SharedMemory> {
   /// Returns null if there is no memory.
   std::shared_ptr<std::byte> allocate(size_t bytes, int rank);
 
+  /// As `allocate`, but the memory stays until the last process has unmapped it
+  /// all, also after the end of this one. Returns the offset in the arena.
+  std::optional<uint64_t> allocate_kept(size_t bytes, int rank);
+
+  /// Maps a part of each arena, the same one of all, at one address: that of
+  /// rank 0, then that of rank 1 and so on. This process can write to the part
+  /// of `rank` alone. The memory stays until the result is destroyed, also if a
+  /// rank has left.
+  /// @param offset  of `allocate_kept`.
+  /// @param bytes  of one rank, whole pages.
+  /// @throws std::system_error if there is no address space.
+  std::shared_ptr<std::byte> map_side_by_side(uint64_t offset,
+                                              uint64_t bytes,
+                                              int rank);
+
  private:
   bool reserve(uint64_t begin, uint64_t bytes);
   std::optional<uint64_t> take(uint64_t bytes, int rank);

@@ -96,8 +96,17 @@ bool SharedSums::has(const at::Tensor& tensor) const {
 }
 
 SumNumber SharedSums::start(const at::Tensor& tensor, uint64_t collective) {
+  return start_sum({tensor, collective, /*is_scattered=*/false});
+}
+
+SumNumber SharedSums::start_scattered(const at::Tensor& tensor,
+                                      uint64_t collective) {
+  return start_sum({tensor, collective, /*is_scattered=*/true});
+}
+
+SumNumber SharedSums::start_sum(Sum sum) {
   return guarded([&] {
-    sums_.push_back({tensor, collective});
+    sums_.push_back(std::move(sum));
     advance();
     return done_ + static_cast<SumNumber>(sums_.size());
   });
@@ -133,10 +142,11 @@ void SharedSums::advance() {
     for (SumNumber next = protocol_.started() - done_;
          next < sums_.size() && protocol_.has_room();
          ++next) {
-      const auto& [tensor, collective] = sums_[next];
+      const auto& [tensor, collective, is_scattered] = sums_[next];
       protocol_.start({offset_of(tensor).value(),
                        tensor.numel(),
-                       static_cast<int64_t>(tensor.scalar_type()),
+                       static_cast<int32_t>(tensor.scalar_type()),
+                       is_scattered ? 1 : 0,
                        collective});
     }
   } while (protocol_.advance());

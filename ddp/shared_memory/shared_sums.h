@@ -33,6 +33,8 @@ class SharedSums {
   /// Whether a tensor lies in memory of `allocate`.
   bool has(const at::Tensor& tensor) const;
 
+  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+
   /// Begins the sum of a contiguous tensor of `allocate`, without waiting for
   /// other ranks: of many sums in progress the last ones wait for room.
   /// @param collective  number of the sum in a group of the job; equal on all
@@ -41,6 +43,12 @@ class SharedSums {
   ///   dtype, or the numbers differ, or if this rank has stopped. This rank
   ///   stops then.
   SumNumber start(const at::Tensor& tensor, uint64_t collective = 0);
+
+  /// Begins a sum of which this rank gets one part: of the tensor, divided into
+  /// as many equal parts as there are ranks, the part of its number. The other
+  /// parts have no meaning afterwards.
+  /// @param tensor  as for `start`; of a multiple of 64 elements for each rank.
+  SumNumber start_scattered(const at::Tensor& tensor, uint64_t collective = 0);
 
   /// Completes the sum with the other ranks. Afterwards the tensor holds the
   /// sum, and no rank reads this one's memory.
@@ -70,7 +78,9 @@ class SharedSums {
   struct Sum {
     at::Tensor tensor;
     uint64_t collective;
+    bool is_scattered;
   };
+  SumNumber start_sum(Sum sum);
   std::deque<Sum> sums_;  // of the sums after done_
 };
 

@@ -128,7 +128,9 @@ bool SumProtocol::take() {
       first_without(&SumBoard::summed, taken_ + 1).rank >= 0) {
     return false;
   }
-  take_other_slices(taken_ + 1);
+  if (board_.place(rank_, taken_ + 1).is_scattered == 0) {
+    take_other_slices(taken_ + 1);
+  }
   advance_counter(board_.taken(rank_), ++taken_);
   return true;
 }

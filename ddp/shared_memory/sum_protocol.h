@@ -45,7 +45,10 @@ void advance_counter(RankCounter& counter, SumNumber number);
 struct SumPlace {
   uint64_t offset = 0;  ///< in the rank's arena
   int64_t numel = 0;
-  int64_t dtype = 0;  ///< c10::ScalarType; this wide, so that no byte is unset
+  int32_t dtype = 0;  ///< c10::ScalarType
+  /// 1: the rank needs the sum of its own slice alone. This wide, so that no
+  /// byte is unset.
+  int32_t is_scattered = 0;
   uint64_t collective = 0;  ///< number of the sum in a group of the job
 };
 
@@ -105,7 +108,7 @@ class SumBoard {
 /// 1. All ranks have started: each rank sums its own slice of all tensors, into
 ///    its own tensor.
 /// 2. All ranks have summed: each rank copies the other slices from the ranks
-///    that summed them.
+///    that summed them, unless its place is scattered.
 /// 3. All ranks have copied: the rank may write to its tensor.
 ///
 /// One rank sums a slice, in the order of the ranks. All ranks therefore get

@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -101,6 +104,48 @@ TEST_CASE("more sums may start than a rank has places for") {
           memory.narrow(0, i * 32, 32).eq(1 + 2 * i).all().item<bool>());
     }
   });
+}
+
+TEST_CASE("a rank gets its own part of a scattered sum") {
+  const int ranks = GENERATE(2, 3, 4);
+  constexpr int64_t kPart = 128;
+  Job job(ranks);
+  job.run([&](int rank) {
+    auto sums = job.sums(rank);
+    const auto whole = sums.allocate(kPart, torch::kInt).fill_(rank);
+    const auto tensor = sums.allocate(kPart * ranks, torch::kInt).fill_(rank);
+    const auto scattered = sums.start_scattered(tensor);
+    const auto reduced = sums.start(whole);
+    sums.finish(scattered, kLong);
+    sums.finish(reduced, kLong);
+    const int sum = ranks * (ranks - 1) / 2;
+    for (int part = 0; part < ranks; ++part) {
+      const auto values = tensor.narrow(0, part * kPart, kPart);
+      TORCH_CHECK(values.eq(part == rank ? sum : rank).all().item<bool>());
+    }
+    TORCH_CHECK(whole.eq(sum).all().item<bool>());
+  });
+}
+
+TEST_CASE("kept memory of all ranks lies side by side") {
+  constexpr int kRanks = 3;
+  constexpr size_t kBytes = 8192;
+  Job job(kRanks);
+  std::vector<std::shared_ptr<std::byte>> views;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto offset = job.memory->allocate_kept(kBytes, rank);
+    REQUIRE(offset == uint64_t{0});
+    views.push_back(job.memory->map_side_by_side(*offset, kBytes, rank));
+  }
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    views[rank].get()[rank * kBytes + 5] = std::byte(rank + 1);
+  }
+  for (const auto& view : views) {
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      CHECK(view.get()[rank * kBytes + 5] == std::byte(rank + 1));
+    }
+  }
+  CHECK(job.memory->allocate_kept(1, 0) == kBytes);
 }
 
 TEST_CASE("a rank has the tensors that it has allocated") {

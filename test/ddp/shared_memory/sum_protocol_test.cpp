@@ -83,7 +83,7 @@ class Ranks {
 SumPlace place_of(uint64_t offset,
                   int64_t numel,
                   torch::Dtype dtype = torch::kFloat) {
-  return {offset, numel, static_cast<int64_t>(dtype)};
+  return {offset, numel, static_cast<int32_t>(dtype)};
 }
 
 // --- every order of steps ---
