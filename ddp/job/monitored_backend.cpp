@@ -336,28 +336,6 @@ void MonitoredBackend::has_started(Start start, const Work& work) {
   last_thread_ = std::this_thread::get_id();
 }
 
-std::shared_ptr<const void> MonitoredBackend::at_end(
-    std::function<void()> action) {
-  auto held = std::make_shared<const std::function<void()>>(std::move(action));
-  const std::lock_guard lock(actions_mutex_);
-  end_actions_.erase(
-      std::remove_if(end_actions_.begin(),
-                     end_actions_.end(),
-                     [](const auto& one) { return one.expired(); }),
-      end_actions_.end());
-  end_actions_.push_back(held);
-  return held;
-}
-
-void MonitoredBackend::call_end_actions() {
-  const std::lock_guard lock(actions_mutex_);
-  for (const auto& action : end_actions_) {
-    if (const auto held = action.lock()) {
-      (*held)();
-    }
-  }
-}
-
 void MonitoredBackend::abort() {
   abort_because("");
 }
@@ -373,7 +351,7 @@ void MonitoredBackend::abort_because(const std::string& why) {
     state_ = State::aborted;
     backend = backend_;
   }
-  call_end_actions();
+  end_actions_.call();
   abort_on_thread(std::move(backend), kGoPatience);
 }
 
@@ -408,7 +386,7 @@ void MonitoredBackend::close(End end) noexcept {
     }
     backend = std::move(backend_);
   }
-  call_end_actions();
+  end_actions_.call();
   try {
     if (before == State::open && end == End::finish) {
       backend->shutdown();

@@ -11,11 +11,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "ddp/job/detail/action_list.h"
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/detail/wait_judge.h"
 
@@ -168,7 +170,9 @@ class MonitoredBackend : public c10d::Backend {
   /// Calls `action`, which does not throw, when this group is aborted or
   /// closed, for waits outside of the backend. Destroy the result to prevent
   /// the call.
-  std::shared_ptr<const void> at_end(std::function<void()> action);
+  std::shared_ptr<const void> at_end(std::function<void()> action) {
+    return end_actions_.add(std::move(action));
+  }
 
   enum class End { finish, abort };
   /// Completes the started work (waits for it, or aborts it) and releases the
@@ -265,7 +269,6 @@ class MonitoredBackend : public c10d::Backend {
   Work start(const Collective& collective, const Call& call);
   /// Returns the backend that executes the next message.
   c10d::Backend& for_message();
-  void call_end_actions();
   std::string call_of(uint64_t number) const;
   /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;
@@ -292,8 +295,7 @@ class MonitoredBackend : public c10d::Backend {
   uint64_t waited_ = 0;  // the highest number whose wait has ended
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
-  std::mutex actions_mutex_;
-  std::vector<std::weak_ptr<const std::function<void()>>> end_actions_;
+  ActionList end_actions_;
 };
 
 /// Returns the limit, or a year if it is longer: the longest duration would

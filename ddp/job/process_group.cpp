@@ -209,6 +209,7 @@ std::string leave_while_reporting(Job& job) {
   std::string problem;
   {
     const detail::RankWaitScope waits("destroy_process_group");
+    detail::wait_actions().call();
     problem = detail::leave(job);
   }
   if (auto* progress = detail::progress_file()) {

@@ -77,11 +77,17 @@ void fail_collective(const c10d::Backend& group,
               ". The rank that left first says why in its own output");
 }
 
+ActionList& wait_actions() {
+  static auto* actions = new ActionList();
+  return *actions;
+}
+
 GroupWaitScope::GroupWaitScope(const c10d::Backend& group,
                                const std::string& what,
                                const c10d::Work* work)
     : waits_(what),
       group_(const_cast<MonitoredBackend*>(monitored_backend_of(group))) {
+  wait_actions().call();
   if (group_ != nullptr) {
     group_->begin_wait(work, what);
   }

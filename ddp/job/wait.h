@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/base/job_files/progress_file.h"
+#include "ddp/job/detail/action_list.h"
 
 namespace ddp::detail {
 
@@ -30,6 +31,10 @@ class GroupWaitScope {
   const RankWaitScope waits_;
   MonitoredBackend* const group_;
 };
+
+/// The functions that a thread calls before it waits for a collective or leaves
+/// the job.
+ActionList& wait_actions();
 
 /// Waits for `work` (on CUDA: makes the current stream wait).
 ///
