@@ -32,3 +32,4 @@
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reduce/buffer_hook.h"
 #include "ddp/wrap/distributed_data_parallel.h"
+#include "ddp/wrap/fully_sharded_data_parallel.h"

@@ -18,6 +18,7 @@
 #include "ddp/job/join.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/shard_storage.h"
 
 namespace ddp {
 namespace {
@@ -182,6 +183,13 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(progress.stage != Stage::stepped,
               "Expected unscale_() before step(), but this optimizer has "
               "stepped since the last update(); call update() after the step");
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (!group_) {
+        detail::refuse_shard(parameter, "a GradScaler without a process_group");
+      }
+    }
+  }
   const c10::NoGradGuard no_grad;
   // In double: a float reciprocal may differ from the nearest float.
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
@@ -258,6 +266,8 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   const bool is_sound = found_inf.item<float>() == 0;
   if (is_sound) {
     optimizer.step();
+  } else {
+    detail::note_step(optimizer);
   }
   progress.stage = Stage::stepped;
   return is_sound;

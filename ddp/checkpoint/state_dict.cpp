@@ -6,6 +6,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include "ddp/checkpoint/detail/sharded_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
@@ -211,9 +212,10 @@ IncompatibleKeys load_state_dict(Module& module,
   const auto given = match(module, tensors, options);
   const auto mine = state_dict(module);
   const c10::NoGradGuard no_grad;
+  detail::begin_loading(mine);
   for (const auto& item : mine) {
     if (const auto* tensor = given.find(item.key())) {
-      detail::copy_once(item.value(), *tensor);
+      detail::load_tensor(item.value(), *tensor);
     }
   }
   return keys_of_one_side(mine, given);

@@ -5,6 +5,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/tensors/ignored_parameters.h"
+#include "ddp/tensors/shard_storage.h"
 
 namespace ddp {
 namespace {
@@ -32,6 +33,9 @@ bool ModelAverager::average_parameters(
               "Expected no ModelAverager in a Join, because ranks without "
               "inputs would miss its averages, but got one; give all ranks the "
               "same number of inputs");
+  for (const auto& parameter : parameters) {
+    detail::refuse_shard(parameter, "ModelAverager");
+  }
   const int64_t since_warmup = steps_++ - options_.warmup_steps();
   if (since_warmup < 0 || since_warmup % options_.period() != 0) {
     return false;

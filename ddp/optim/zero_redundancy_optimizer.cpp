@@ -21,6 +21,7 @@
 #include "ddp/job/text_collectives.h"
 #include "ddp/tensors/ignored_parameters.h"
 #include "ddp/tensors/overlap.h"
+#include "ddp/tensors/shard_storage.h"
 
 namespace ddp {
 namespace {
@@ -168,6 +169,9 @@ void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
   auto all = param_groups_;
   for (const auto& group : groups) {
     all.push_back(group);
+  }
+  for (const auto& param : parameters_of(all)) {
+    detail::refuse_shard(param, "ZeroRedundancyOptimizer");
   }
   if (group_) {
     auto lines = detail::describe_all(name_by_place(all), {});

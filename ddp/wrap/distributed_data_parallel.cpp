@@ -15,6 +15,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/shard/operator_watch.h"
 #include "ddp/tensors/renormed_embedding.h"
 #include "ddp/wrap/detail/buffer_sync.h"
 #include "ddp/wrap/detail/wrapped_module.h"
@@ -22,11 +23,12 @@
 namespace ddp {
 namespace {
 
-[[noreturn]] void refuse_conversion() {
-  TORCH_CHECK(
-      false,
-      "Expected to() on a module that is not wrapped yet, but got it on "
-      "DistributedDataParallel; convert the module, then wrap it");
+[[noreturn]] void refuse_conversion(const std::string& wrapper) {
+  TORCH_CHECK(false,
+              "Expected to() on a module that is not wrapped yet, but got it "
+              "on ",
+              wrapper,
+              "; convert the module, then wrap it");
 }
 
 /// The group of this rank alone over which an exchange runs.
@@ -102,9 +104,7 @@ std::shared_ptr<Exchange> choose_exchange(
   return std::make_shared<CastExchange>(group, *dtype);
 }
 
-/// Returns the exchange of a program that asks for none; null stands for an
-/// `AllReduce`. Collective.
-std::shared_ptr<Exchange> default_exchange(
+std::shared_ptr<Exchange> exchange_over(
     const c10::intrusive_ptr<c10d::Backend>& group) {
   return detail::is_gloo_group_of_job(*group)
              ? std::make_shared<SharedMemoryAllReduce>(group)
@@ -155,11 +155,10 @@ DistributedDataParallelBase::~DistributedDataParallelBase() {
 }
 
 DistributedDataParallelBase::DistributedDataParallelBase(
-    const DistributedDataParallelOptions& options)
-    : torch::nn::Module("DistributedDataParallel"),
+    const DistributedDataParallelOptions& options, const char* name)
+    : torch::nn::Module(name),
       options_(options),
-      group_(detail::known_peers(options.process_group(),
-                                 "DistributedDataParallel")),
+      group_(detail::known_peers(options.process_group(), name)),
       ignored_(options.params_and_buffers_to_ignore().begin(),
                options.params_and_buffers_to_ignore().end()) {
   TORCH_CHECK(!options.buffer_hook() || options.broadcast_buffers(),
@@ -177,7 +176,8 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
               "Expected a module with at least one parameter that requires a "
               "gradient",
               ignored_.empty() ? "" : " and is not ignored",
-              ", but it has none; it needs no DistributedDataParallel");
+              ", but it has none; it needs no ",
+              name());
   device_ = trained_.front().tensor.device();
   ignored_parameters_ =
       std::make_unique<detail::IgnoredParameters>(found.ignored);
@@ -188,17 +188,33 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
                                  found,
                                  compared_options(group_, options_.exchange()),
                                  options_.init_sync(),
-                                 max_norm_problem(module, ignored_));
+                                 refuses_module(found));
   }
   share_group(group_, group_of_norms(options_.process_group()));
   if (group_) {
     if (!exchange_) {
-      exchange_ = default_exchange(group_);
+      exchange_ = default_exchange(found);
     }
     make_reducer(group_, exchange_);
   } else if (exchange_) {
     make_reducer(group_alone(options_.process_group()), exchange_);
   }
+}
+
+std::string DistributedDataParallelBase::refuses_module(
+    const detail::WrappedModule& found) const {
+  for (const auto& [name, tensor, sparse] : found.parameters) {
+    if (detail::watched_storage_of(tensor) != nullptr) {
+      return "Expected a module that is wrapped once, but " + name +
+             " is one of a FullyShardedDataParallel";
+    }
+  }
+  return max_norm_problem(*inner_, ignored_);
+}
+
+std::shared_ptr<Exchange> DistributedDataParallelBase::default_exchange(
+    const detail::WrappedModule& /*found*/) {
+  return exchange_over(group_);
 }
 
 void DistributedDataParallelBase::make_reducer(
@@ -272,7 +288,7 @@ void DistributedDataParallelBase::update_process_group(
   exchange =
       choose_exchange(options_.mixed_precision(), std::move(exchange), next);
   if (next && !exchange) {
-    exchange = default_exchange(next);
+    exchange = exchange_over(next);
   }
   const auto reduced = next || !exchange ? next : group_alone(group);
   if (reduced && reducer_) {
@@ -293,8 +309,9 @@ void DistributedDataParallelBase::clone_(
     torch::nn::Module& /*other*/,
     const std::optional<torch::Device>& /*device*/) {
   TORCH_CHECK(false,
-              "Expected clone() of a module without a DistributedDataParallel "
-              "inside, but got one with it; clone the inner module, then wrap "
+              "Expected clone() of a module without a ",
+              name(),
+              " inside, but got one with it; clone the inner module, then wrap "
               "it");
 }
 
@@ -420,15 +437,15 @@ std::vector<torch::Tensor> DistributedDataParallelBase::parameters(
 }
 
 void DistributedDataParallelBase::to(torch::Device, torch::Dtype, bool) {
-  refuse_conversion();
+  refuse_conversion(name());
 }
 
 void DistributedDataParallelBase::to(torch::Dtype, bool) {
-  refuse_conversion();
+  refuse_conversion(name());
 }
 
 void DistributedDataParallelBase::to(torch::Device, bool) {
-  refuse_conversion();
+  refuse_conversion(name());
 }
 
 void DistributedDataParallelBase::save(
@@ -442,7 +459,7 @@ void DistributedDataParallelBase::load(
 }
 
 void DistributedDataParallelBase::pretty_print(std::ostream& stream) const {
-  stream << "ddp::DistributedDataParallel";
+  stream << "ddp::" << name();
 }
 
 }  // namespace ddp

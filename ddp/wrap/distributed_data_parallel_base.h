@@ -123,8 +123,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Keeps the options for `synchronize` and takes the group. Throws as the
   /// constructor of `DistributedDataParallel` for a missing group or an invalid
   /// buffer_hook.
+  /// @param name  of the wrapper's class, for errors.
   explicit DistributedDataParallelBase(
-      const DistributedDataParallelOptions& options);
+      const DistributedDataParallelOptions& options,
+      const char* name = "DistributedDataParallel");
 
   /// Verifies that the ranks' modules agree, broadcasts the state and creates
   /// the reducer. `module` must be registered as a submodule already.
@@ -132,6 +134,18 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Checks the parameters and claims them for the reducer, before each
   /// forward.
   void before_forward();
+
+  /// Returns the reason why this module cannot be wrapped, or "".
+  virtual std::string refuses_module(const detail::WrappedModule& found) const;
+  /// Returns the exchange over `process_group()` of a program that asks for
+  /// none, after the ranks' modules were compared; null stands for an
+  /// `AllReduce`. Collective.
+  virtual std::shared_ptr<Exchange> default_exchange(
+      const detail::WrappedModule& found);
+  /// Returns the reason why `update_process_group` cannot be called, or "".
+  virtual std::string refuses_group(
+      const c10::intrusive_ptr<c10d::Backend>& group,
+      const std::shared_ptr<Exchange>& exchange) const;
 
  private:
   struct Pass;
@@ -149,8 +163,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::vector<std::string> compared_options(
       const c10::intrusive_ptr<c10d::Backend>& ranks,
       const std::shared_ptr<Exchange>& exchange) const;
-  std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
-                            const std::shared_ptr<Exchange>& exchange) const;
   void check_parameters() const;
 
   DistributedDataParallelOptions options_;

@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/checkpoint/checkpoint.h"
+#include "ddp/checkpoint/detail/sharded_state.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/checkpoint/state_dict.h"
@@ -138,7 +139,7 @@ ModuleState::ModuleState(std::shared_ptr<torch::nn::Module> module)
 }
 
 c10::IValue ModuleState::state_dict() const {
-  return to_value(ddp::state_dict(*module_));
+  return to_value(with_whole_parameters(ddp::state_dict(*module_)));
 }
 
 void ModuleState::check_state_dict(const c10::IValue& state) const {
@@ -157,7 +158,8 @@ std::shared_ptr<Stateful> optimizer_state(torch::optim::Optimizer& optimizer) {
   if (auto* own = dynamic_cast<Stateful*>(&optimizer)) {
     return borrowed(*own);
   }
-  return std::make_shared<OptimizerState>(optimizer);
+  return with_whole_states(std::make_shared<OptimizerState>(optimizer),
+                           optimizer);
 }
 
 template <class Type>

@@ -34,6 +34,7 @@
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/counting_backend.h"
+#include "test/support/kills.h"
 #include "test/support/rank_processes.h"
 #include "test/support/temporary_folder.h"
 
@@ -41,8 +42,10 @@ namespace ddp {
 namespace host_ranks_test {
 
 using Catch::Contains;
+using test::kills;
 using test::RankEnd;
 using test::run_rank_processes;
+using test::signal_later;
 using torch::Tensor;
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using Model = DistributedDataParallel<torch::nn::LinearImpl>;
@@ -418,25 +421,6 @@ TEST_CASE("ranks that cannot share memory train over Gloo") {
 }
 
 // --- ranks that end ---
-
-/// Sends this process a signal after some time, wherever it is then.
-void signal_later(int number, std::chrono::microseconds time) {
-  sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
-  event.sigev_signo = number;
-  timer_t timer = nullptr;
-  TORCH_CHECK(::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
-  const itimerspec when{{0, 0},
-                        {static_cast<time_t>(time.count() / 1'000'000),
-                         static_cast<long>(time.count() % 1'000'000 * 1000)}};
-  TORCH_CHECK(::timer_settime(timer, 0, &when, nullptr) == 0);
-}
-
-/// Number of kills; DDP_KILLS sets it.
-int kills() {
-  const char* text = std::getenv("DDP_KILLS");
-  return text == nullptr ? 6 : std::atoi(text);
-}
 
 TEST_CASE("a rank is killed while the ranks sum gradients") {
   constexpr int kRanks = 3;

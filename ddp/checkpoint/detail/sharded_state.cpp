@@ -1,0 +1,215 @@
+#include "ddp/checkpoint/detail/sharded_state.h"
+
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/job/collectives.h"
+#include "ddp/shard/host_units.h"
+#include "ddp/shard/unit.h"
+#include "ddp/tensors/expanded.h"
+#include "ddp/tensors/shard_storage.h"
+
+namespace ddp::detail {
+namespace {
+
+using c10::IValue;
+
+/// Returns the place of a parameter without memory of this rank alone.
+UnitPlace shared_place_of(const at::Tensor& tensor) {
+  const auto place = unit_place_of(tensor);
+  return place.unit == nullptr || place.unit->is_private() ? UnitPlace()
+                                                           : place;
+}
+
+std::set<HostUnits*> owners_of(const StateDict& tensors) {
+  std::set<HostUnits*> owners;
+  for (const auto& item : tensors) {
+    if (const auto* unit = shared_place_of(item.value()).unit) {
+      owners.insert(&unit->owner());
+    }
+  }
+  return owners;
+}
+
+/// Returns a parameter's values in the shared memory as a tensor with a storage
+/// of its own, so that a file has nothing else of that memory.
+at::Tensor shared_values(const Unit& unit, size_t index) {
+  const auto& slabs = unit.slabs();
+  const auto view = unit.view_of(slabs, index);
+  return at::from_blob(
+      view.mutable_data_ptr(),
+      view.sizes(),
+      view.strides(),
+      [slabs](void*) {},
+      view.options());
+}
+
+/// Returns a rank's part of a tensor of the parameter's shape.
+at::Tensor part_of(const UnitPlace& place, const at::Tensor& value, int rank) {
+  const auto& like = place.unit->parameters()[place.index].tensor;
+  TORCH_CHECK(value.sizes() == like.sizes(),
+              "expected the shape ",
+              like.sizes(),
+              ", but got ",
+              value.sizes());
+  const auto [first, size] = place.unit->part_of(place.index, rank);
+  return at::empty_strided(like.sizes(), like.strides(), value.options())
+      .copy_(value)
+      .as_strided({size}, {1}, first);
+}
+
+/// Returns the parts of all ranks as a tensor of the parameter's shape on rank
+/// 0; without elements on other ranks. Collective.
+at::Tensor gather_parts(const UnitPlace& place, const at::Tensor& part) {
+  const auto parts = gather(part, /*to=*/0, place.unit->owner().group());
+  if (parts.empty()) {
+    return at::empty({0}, part.options());
+  }
+  const auto& like = place.unit->parameters()[place.index].tensor;
+  return at::cat(parts).as_strided(like.sizes(), like.strides());
+}
+
+class ShardedOptimizerState : public Stateful {
+ public:
+  ShardedOptimizerState(std::shared_ptr<Stateful> inner,
+                        torch::optim::Optimizer& optimizer)
+      : inner_(std::move(inner)), optimizer_(optimizer) {}
+
+  IValue state_dict() const override {
+    return change_tensors(inner_->state_dict(), gather_parts);
+  }
+  void check_state_dict(const IValue& state) const override {
+    inner_->check_state_dict(parts_of(state));
+  }
+  void load_state_dict(const IValue& state) override {
+    inner_->load_state_dict(parts_of(state));
+  }
+  CheckpointScope checkpoint_scope() const override {
+    return inner_->checkpoint_scope();
+  }
+
+ private:
+  using Change =
+      std::function<at::Tensor(const UnitPlace& place, const at::Tensor&)>;
+
+  IValue parts_of(const IValue& state) const {
+    return change_tensors(
+        state, [](const UnitPlace& place, const at::Tensor& value) {
+          return part_of(place, value, place.unit->owner().group()->getRank());
+        });
+  }
+
+  /// Returns the value of `optimizer_to_value` with other tensors as the states
+  /// of leaves. A value of another form is left to the optimizer's own check.
+  IValue change_tensors(const IValue& value, const Change& change) const {
+    std::vector<UnitPlace> places;
+    for (const auto& group : optimizer_.param_groups()) {
+      for (const auto& leaf : group.params()) {
+        places.push_back(unit_place_of(leaf));
+      }
+    }
+    const auto is_steps = [](const IValue& name) {
+      return name.isString() && name.toStringRef() == "step";
+    };
+    const auto is_dict = [](const IValue& one) { return one.isGenericDict(); };
+    if (!is_dict(value) || !value.toGenericDict().contains("state") ||
+        !is_dict(value.toGenericDict().at("state"))) {
+      return value;
+    }
+    auto states = new_dict();
+    for (const auto& state :
+         value.toGenericDict().at("state").toGenericDict()) {
+      const bool is_known =
+          state.key().isInt() && is_dict(state.value()) &&
+          static_cast<size_t>(state.key().toInt()) < places.size();
+      auto fields = is_known ? new_dict() : state.value();
+      if (is_known) {
+        const auto& place = places[static_cast<size_t>(state.key().toInt())];
+        for (const auto& field : state.value().toGenericDict()) {
+          // Python saves the number of steps as a tensor.
+          const bool is_part = place.unit != nullptr &&
+                               field.value().isTensor() &&
+                               !is_steps(field.key());
+          fields.toGenericDict().insert(
+              field.key(),
+              is_part ? IValue(change(place, field.value().toTensor()))
+                      : field.value());
+        }
+      }
+      states.toGenericDict().insert(state.key(), fields);
+    }
+    auto result = new_dict();
+    for (const auto& item : value.toGenericDict()) {
+      const bool is_state =
+          item.key().isString() && item.key().toStringRef() == "state";
+      result.toGenericDict().insert(item.key(),
+                                    is_state ? states : item.value());
+    }
+    return result;
+  }
+
+  const std::shared_ptr<Stateful> inner_;
+  torch::optim::Optimizer& optimizer_;
+};
+
+}  // namespace
+
+StateDict with_whole_parameters(StateDict tensors) {
+  const auto owners = owners_of(tensors);
+  if (owners.empty()) {
+    return tensors;
+  }
+  for (auto* owner : owners) {
+    owner->begin_reading();
+  }
+  StateDict result;
+  for (const auto& item : tensors) {
+    const auto place = shared_place_of(item.value());
+    at::Tensor value = item.value();
+    if (place.unit != nullptr) {
+      value = place.unit->owner().group()->getRank() == 0
+                  ? shared_values(*place.unit, place.index)
+                  : at::empty({0}, value.options());
+    }
+    result.insert(item.key(), std::move(value));
+  }
+  return result;
+}
+
+void begin_loading(const StateDict& mine) {
+  for (auto* owner : owners_of(mine)) {
+    owner->begin_writing_together();
+  }
+}
+
+void load_tensor(const at::Tensor& mine, const at::Tensor& value) {
+  const auto place = shared_place_of(mine);
+  if (place.unit == nullptr) {
+    return copy_once(mine, value);
+  }
+  at::Tensor leaf = place.unit->leaves()[place.index];
+  leaf.copy_(part_of(place, value, place.unit->owner().group()->getRank()));
+}
+
+std::shared_ptr<Stateful> with_whole_states(
+    std::shared_ptr<Stateful> state, torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& leaf : group.params()) {
+      if (shard_storage_of(leaf) != nullptr) {
+        return std::make_shared<ShardedOptimizerState>(std::move(state),
+                                                       optimizer);
+      }
+    }
+  }
+  return state;
+}
+
+}  // namespace ddp::detail

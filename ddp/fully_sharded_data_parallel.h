@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/wrap/fully_sharded_data_parallel.h"  // IWYU pragma: export

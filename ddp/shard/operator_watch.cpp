@@ -1,0 +1,139 @@
+#include "ddp/shard/operator_watch.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+namespace ddp::detail {
+namespace {
+
+using Flag = bool c10::StorageImpl::*;
+
+Flag throws_flag();
+
+/// An explicit instantiation may name a private member.
+template <Flag flag>
+struct PrivateFlag {
+  friend Flag throws_flag() { return flag; }
+};
+template struct PrivateFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+/// Above autograd and autocast; LibTorch itself uses them in its tests and in
+/// its tools for Python alone.
+constexpr std::array kKeys{c10::DispatchKey::TESTING_ONLY_GenericWrapper,
+                           c10::DispatchKey::DeferredInit};
+
+void check_argument(const at::Tensor& tensor,
+                    const c10::FunctionSchema& op,
+                    size_t index) {
+  if (const auto* storage = watched_storage_of(tensor)) {
+    const auto* alias = op.arguments()[index].alias_info();
+    storage->check_operator(op, alias != nullptr && alias->isWrite());
+  }
+}
+
+template <c10::DispatchKey key>
+void on_operator(const c10::OperatorHandle& op,
+                 c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& value = arguments[i];
+    if (value.isTensor()) {
+      check_argument(value.toTensor(), schema, i);
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const auto& element : value.toListRef()) {
+        if (element.isTensor()) {
+          check_argument(element.toTensor(), schema, i);
+        }
+      }
+    }
+  }
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> within;
+  if (schema.name().compare(0, 6, "aten::") == 0) {
+    within.emplace(key);  // its parts do nothing else to the arguments
+  }
+  op.redispatchBoxed(
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key), stack);
+}
+
+template <c10::DispatchKey key>
+std::unique_ptr<torch::Library> library_for() {
+  auto library = std::make_unique<torch::Library>(
+      torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  library->fallback(
+      torch::CppFunction::makeFromBoxedFunction<&on_operator<key>>());
+  return library;
+}
+
+/// Returns whether a library could be made, which lives as long as the process.
+template <c10::DispatchKey key>
+bool take(std::string& error) {
+  try {
+    static const auto* library = library_for<key>().release();
+    return library != nullptr;
+  } catch (const c10::Error& thrown) {
+    error += c10::str(" ", key, " (", thrown.what_without_backtrace(), ")");
+    return false;
+  }
+}
+
+c10::DispatchKey take_key() {
+  std::string error;
+  if (take<kKeys[0]>(error)) {
+    return kKeys[0];
+  }
+  if (take<kKeys[1]>(error)) {
+    return kKeys[1];
+  }
+  TORCH_CHECK(false,
+              "Expected one of LibTorch's dispatch keys for operators on "
+              "sharded parameters to be free, but other libraries of this "
+              "process have taken both:",
+              error,
+              "; train without them, or with DistributedDataParallel");
+}
+
+}  // namespace
+
+void set_access_throws(c10::StorageImpl& storage, bool throws) {
+  storage.*throws_flag() = throws;
+  // LibTorch then computes its flag for all checks again.
+  storage.set_data_ptr_noswap(std::move(storage._mutable_data_ptr_no_checks()));
+}
+
+c10::DispatchKey watch_operators() {
+  static const auto key = take_key();
+  return key;
+}
+
+WatchedStorage* watched_storage_of(const at::Tensor& tensor) {
+  if (!tensor.defined() ||
+      !tensor.key_set().has_any(c10::DispatchKeySet({kKeys[0], kKeys[1]}))) {
+    return nullptr;
+  }
+  return tensor.has_storage() ? dynamic_cast<WatchedStorage*>(
+                                    tensor.storage().unsafeGetStorageImpl())
+                              : nullptr;
+}
+
+at::Tensor watched_tensor(const at::Tensor& like,
+                          const c10::intrusive_ptr<c10::StorageImpl>& storage,
+                          at::IntArrayRef sizes,
+                          at::IntArrayRef strides,
+                          int64_t offset) {
+  auto made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage),
+      like.key_set() | c10::DispatchKeySet(watch_operators()),
+      like.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return made;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/exchanges/bucket_consumer.h"
+#include "ddp/exchanges/shared_memory_all_reduce.h"
+#include "ddp/shard/host_units.h"
+
+namespace ddp::detail {
+
+/// Gives each rank the mean of the gradients of its slabs, as the gradients of
+/// its leaves.
+class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
+ public:
+  /// Makes the units of these parameters; see `HostUnits`. Collective.
+  /// @param cap_mb  of a unit, in MiB; std::nullopt: `default_unit_cap`.
+  /// @throws c10::Error on all ranks if the ranks cannot share memory.
+  ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
+                const std::vector<NamedParameter>& parameters,
+                std::optional<double> cap_mb);
+
+  const std::shared_ptr<HostUnits>& units() const { return units_; }
+
+  at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
+  void finish(const GradientBucket& bucket) override;
+
+  std::vector<PrescribedBucket> prescribe_buckets(
+      c10::ArrayRef<NamedParameter> parameters) override;
+  void sum_marks(const at::Tensor& marks) override;
+  void assign_except(const std::vector<size_t>& kept) override;
+
+ protected:
+  c10::intrusive_ptr<c10d::Work> start_sum(const at::Tensor& payload) override;
+
+ private:
+  struct Bucket {
+    Unit* unit;
+    std::vector<size_t> parameters;  // the reducer's indices
+  };
+
+  std::shared_ptr<HostUnits> units_;
+  std::vector<Bucket> buckets_;
+  at::Tensor marks_;           // in shared memory
+  int64_t payload_bytes_ = 0;  // of the largest one
+  /// Memory for payloads that no rank reads any more.
+  std::shared_ptr<std::vector<at::Tensor>> free_ =
+      std::make_shared<std::vector<at::Tensor>>();
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,373 @@
+#include "ddp/shard/unit.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include "ddp/shard/operator_watch.h"
+#include "ddp/tensors/shard_storage.h"
+
+namespace ddp::detail {
+namespace {
+
+/// Memory that the result keeps together with `memory`.
+at::DataPtr pointer_to(const at::Tensor& memory) {
+  return {memory.mutable_data_ptr(),
+          new at::Tensor(memory),
+          [](void* held) { delete static_cast<at::Tensor*>(held); },
+          memory.device()};
+}
+
+std::string name_of(const std::vector<NamedParameter>& parameters) {
+  const auto& first = parameters.front().name;
+  return parameters.size() == 1 ? first
+                                : first + " to " + parameters.back().name;
+}
+
+}  // namespace
+
+/// Memory of a unit's parameters.
+class UnitStorage : public WatchedStorage {
+ public:
+  UnitStorage(const Unit* of, int64_t bytes)
+      : WatchedStorage(use_byte_size_t(),
+                       bytes,
+                       at::DataPtr(nullptr, c10::kCPU),
+                       c10::GetAllocator(c10::kCPU),
+                       /*resizable=*/false),
+        unit(of),
+        name_(of->name()) {
+    release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "Expected a forward of the FullyShardedDataParallel before the "
+        "parameters " +
+        name_ +
+        " are read, because other ranks may change them between the end of a "
+        "backward pass and the next forward; call the wrapper (model->forward, "
+        "model->call), make each backward pass before the next forward, save "
+        "by ddp::Checkpoint, or read in the scope of a ddp::WholeParameters");
+  }
+
+  void check_operator(const c10::FunctionSchema& op,
+                      bool writes) const override {
+    TORCH_CHECK(!writes || is_private,
+                "Expected an operator that reads the parameters ",
+                name_,
+                ", but got ",
+                op.name(),
+                ", which writes to one; give model->parameters() to the "
+                "optimizer, load by ddp::Checkpoint, or write in the scope of "
+                "a ddp::WholeParameters");
+  }
+
+  /// @param memory  may be null.
+  void set_memory(at::DataPtr memory) {
+    const bool has_memory = memory.get() != nullptr;
+    set_data_ptr_noswap(std::move(memory));
+    set_access_throws(*this, !has_memory);
+  }
+
+  const Unit* unit;
+  bool is_private = false;
+
+ private:
+  const std::string name_;
+};
+
+/// Memory of this rank's slab.
+class SlabStorage : public ShardStorage {
+ public:
+  SlabStorage(const Unit* of, const at::Tensor& slab)
+      : ShardStorage(use_byte_size_t(),
+                     static_cast<int64_t>(slab.nbytes()),
+                     pointer_to(slab),
+                     /*allocator=*/nullptr,
+                     /*resizable=*/false),
+        unit(of) {
+    release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "Expected the optimizer's step after backward() and before the next "
+        "forward or collective, because all ranks read one copy of the "
+        "parameters, but something asked for the memory of parameters " +
+        of->name() +
+        " afterwards; evaluate after the step, and make the steps of all "
+        "optimizers one after the other");
+    set_access_throws(*this, false);
+  }
+
+  const Unit* unit;
+};
+
+namespace {
+
+/// A leaf. Its `data()`, which torch::optim::SGD writes to, counts versions
+/// together with it, so that a step is seen.
+class LeafImpl : public c10::TensorImpl {
+ public:
+  using c10::TensorImpl::TensorImpl;
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& /*version*/,
+      bool allow_tensor_metadata_change) const override {
+    return TensorImpl::shallow_copy_and_detach(version_counter(),
+                                               allow_tensor_metadata_change);
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version,
+      bool allow_tensor_metadata_change) const override {
+    return shallow_copy_and_detach(
+        static_cast<const c10::VariableVersion&>(version),
+        allow_tensor_metadata_change);
+  }
+};
+
+/// Memory of the gradients that parameters have after a pass: none.
+class NoGradientStorage : public WatchedStorage {
+ public:
+  explicit NoGradientStorage(const Unit& unit)
+      : WatchedStorage(use_byte_size_t(),
+                       static_cast<int64_t>(unit.slabs().nbytes()),
+                       at::DataPtr(nullptr, c10::kCPU),
+                       /*allocator=*/nullptr,
+                       /*resizable=*/false),
+        error_(
+            "Expected the gradients of model->parameters(), but something got "
+            "those of the module's own parameters " +
+            unit.name() +
+            ", which have none; give model->parameters() to the optimizer, "
+            "clip by model->clip_grad_norm_, and reset by zero_grad() of the "
+            "optimizer or the model") {
+    release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
+  }
+
+  /// Module::zero_grad detaches a gradient before it resets the gradient.
+  void check_operator(const c10::FunctionSchema& op,
+                      bool /*writes*/) const override {
+    TORCH_CHECK(op.name() == "aten::detach", error_);
+  }
+
+ private:
+  const std::string error_;
+};
+
+/// Memory of the leaves' gradients.
+class ShardGradientStorage : public WatchedStorage {
+ public:
+  explicit ShardGradientStorage(const at::Tensor& memory)
+      : WatchedStorage(use_byte_size_t(),
+                       static_cast<int64_t>(memory.nbytes()),
+                       pointer_to(memory),
+                       /*allocator=*/nullptr,
+                       /*resizable=*/false) {}
+
+  /// Refuses what a norm or an optimizer over all elements begins with.
+  void check_operator(const c10::FunctionSchema& op,
+                      bool /*writes*/) const override {
+    static constexpr std::array kOverAll{"aten::norm",
+                                         "aten::linalg_vector_norm",
+                                         "aten::_foreach_norm",
+                                         "aten::abs",
+                                         "aten::dot",
+                                         "aten::cat"};
+    const bool is_over_all =
+        std::any_of(kOverAll.begin(), kOverAll.end(), [&](const char* name) {
+          return op.name() == name;
+        });
+    TORCH_CHECK(!is_over_all,
+                "Expected an optimizer that computes each element by itself, "
+                "or a norm of the gradients of all ranks, but ",
+                op.name(),
+                " got this rank's part of a gradient; clip by "
+                "model->clip_grad_norm_, and train with SGD, Adam, AdamW, "
+                "RMSprop or Adagrad");
+  }
+};
+
+}  // namespace
+
+Unit::Unit(HostUnits& owner,
+           std::vector<NamedParameter> parameters,
+           const UnitPlan& plan,
+           std::shared_ptr<std::byte> slabs,
+           int rank,
+           int ranks)
+    : owner_(owner),
+      parameters_(std::move(parameters)),
+      plan_(plan),
+      rank_(rank),
+      name_(name_of(parameters_)) {
+  const c10::NoGradGuard no_grad;
+  const auto options =
+      parameters_.front().tensor.options().requires_grad(false);
+  void* begin = slabs.get();
+  slabs_ = at::from_blob(
+      begin, {plan.slab * ranks}, [held = std::move(slabs)](void*) {}, options);
+  storage_ = c10::make_intrusive<UnitStorage>(
+      this, static_cast<int64_t>(slabs_.nbytes()));
+  slab_ = c10::make_intrusive<SlabStorage>(this, slab());
+  const auto no_gradients = c10::make_intrusive<NoGradientStorage>(*this);
+  is_cleared_.assign(parameters_.size(), true);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor tensor = parameters_[i].tensor;
+    const auto [first, size] = part_of(i, rank);
+    auto leaf = at::detail::make_tensor<LeafImpl>(
+        c10::Storage(slab_), slabs_.key_set(), slabs_.dtype());
+    leaf.unsafeGetTensorImpl()->set_sizes_and_strides(
+        at::IntArrayRef{size},
+        at::IntArrayRef{1},
+        size == 0 ? 0 : plan.offsets[i] + first - plan.slab * rank);
+    leaf.set_requires_grad(tensor.requires_grad());
+    leaves_.push_back(std::move(leaf));
+    no_gradients_.push_back(watched_tensor(slabs_,
+                                           no_gradients,
+                                           tensor.sizes(),
+                                           tensor.strides(),
+                                           plan.offsets[i]));
+    tensor.set_data(watched_tensor(
+        tensor, storage_, tensor.sizes(), tensor.strides(), plan.offsets[i]));
+  }
+}
+
+Unit::~Unit() {
+  storage_->set_memory(at::DataPtr(nullptr, c10::kCPU));
+  storage_->unit = nullptr;
+  slab_->unit = nullptr;
+}
+
+std::pair<int64_t, int64_t> Unit::part_of(size_t parameter, int rank) const {
+  const int64_t begin = plan_.offsets[parameter];
+  const int64_t end = begin + parameters_[parameter].tensor.numel();
+  const int64_t from = std::clamp(plan_.slab * rank, begin, end);
+  const int64_t to = std::clamp(plan_.slab * (rank + 1), begin, end);
+  return {from - begin, to - from};
+}
+
+at::Tensor Unit::slab() const {
+  return slabs_.narrow(0, plan_.slab * rank_, plan_.slab);
+}
+
+at::Tensor Unit::view_of(const at::Tensor& whole, size_t parameter) const {
+  const auto& like = parameters_[parameter].tensor;
+  return whole.as_strided(
+      like.sizes(), like.strides(), plan_.offsets[parameter]);
+}
+
+void Unit::seal() {
+  set_access_throws(*slab_, true);
+}
+
+void Unit::make_readable() {
+  seal();
+  storage_->set_memory(pointer_to(slabs_));
+  if (plan_.trains) {
+    for (const auto& parameter : parameters_) {
+      parameter.tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+void Unit::make_writable() {
+  storage_->set_memory(at::DataPtr(nullptr, c10::kCPU));
+  storage_->is_private = false;
+  private_.reset();
+  set_access_throws(*slab_, false);
+}
+
+void Unit::make_private(const at::Tensor& whole) {
+  private_ = whole;
+  storage_->set_memory(pointer_to(whole));
+  storage_->is_private = true;
+}
+
+void Unit::keep_private() {
+  slab().copy_(private_.narrow(0, plan_.slab * rank_, plan_.slab));
+}
+
+void Unit::set_gradients(const at::Tensor& mean) {
+  // Memory of the last pass is used again if the program has let it go.
+  if (!gradients_.defined() || gradients_.storage().use_count() > 1) {
+    gradients_ = watched_tensor(
+        mean,
+        c10::make_intrusive<ShardGradientStorage>(at::empty_like(mean)),
+        mean.sizes(),
+        mean.strides(),
+        /*offset=*/0);
+  }
+  gradients_.copy_(mean);
+}
+
+void Unit::add_gradients(const std::vector<bool>& is_kept) {
+  const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+      gradients_.storage().unsafeGetStorageImpl());
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (is_kept[i]) {
+      continue;
+    }
+    auto part = watched_tensor(gradients_,
+                               storage,
+                               leaves_[i].sizes(),
+                               leaves_[i].strides(),
+                               leaves_[i].storage_offset());
+    at::Tensor& grad = leaves_[i].mutable_grad();
+    if (grad.defined()) {
+      grad.add_(part);
+    } else {
+      grad = std::move(part);
+    }
+    parameters_[i].tensor.mutable_grad() = no_gradients_[i];
+    is_cleared_[i] = false;
+  }
+}
+
+void Unit::clear_gradients() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (is_cleared_[i]) {
+      continue;
+    }
+    is_cleared_[i] = true;
+    at::Tensor& grad = parameters_[i].tensor.mutable_grad();
+    if (!grad.defined()) {
+      leaves_[i].mutable_grad().reset();
+    } else if (watched_storage_of(grad) ==
+               watched_storage_of(no_gradients_[i])) {
+      grad.reset();
+    }
+  }
+}
+
+void Unit::check_parameters() const {
+  for (const auto& [name, tensor, sparse] : parameters_) {
+    TORCH_CHECK(tensor.has_storage() &&
+                    tensor.storage().unsafeGetStorageImpl() == storage_.get(),
+                "Expected parameter ",
+                name,
+                " to keep the memory that the ranks share, but something has "
+                "given it other memory (to(), set_data, torch::load); load by "
+                "ddp::Checkpoint, and convert the module before it is wrapped");
+  }
+}
+
+UnitPlace unit_place_of(const at::Tensor& tensor) {
+  const Unit* unit = nullptr;
+  if (const auto* slab = dynamic_cast<SlabStorage*>(shard_storage_of(tensor))) {
+    unit = slab->unit;
+  } else if (const auto* whole =
+                 dynamic_cast<UnitStorage*>(watched_storage_of(tensor))) {
+    unit = whole->unit;
+  }
+  for (size_t i = 0; unit != nullptr && i < unit->leaves().size(); ++i) {
+    const at::Tensor& parameter = unit->parameters()[i].tensor;
+    const bool is_parameter =
+        parameter.storage().unsafeGetStorageImpl() ==
+            tensor.storage().unsafeGetStorageImpl() &&
+        parameter.storage_offset() == tensor.storage_offset() &&
+        parameter.sizes() == tensor.sizes();
+    if (is_parameter || unit->leaves()[i].is_same(tensor)) {
+      return {unit, i};
+    }
+  }
+  return {};
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+#include <torch/optim/optimizer.h>
+
+namespace ddp::detail {
+
+/// Memory of the leaves of a `FullyShardedDataParallel`: each is this rank's
+/// part of a parameter, so the ranks' leaves of one parameter differ.
+class ShardStorage : public c10::StorageImpl {
+ public:
+  using c10::StorageImpl::StorageImpl;
+};
+
+/// Returns null for a tensor that is no such leaf.
+inline ShardStorage* shard_storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage()
+             ? dynamic_cast<ShardStorage*>(
+                   tensor.storage().unsafeGetStorageImpl())
+             : nullptr;
+}
+
+/// Marks an optimizer's leaves as changed, so that other ranks do not wait for
+/// a step that the program leaves out.
+inline void note_step(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& leaf : group.params()) {
+      if (shard_storage_of(leaf) != nullptr) {
+        leaf.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+}
+
+/// Throws a c10::Error for a leaf, because an object of class `who` expects the
+/// same tensors on all ranks.
+inline void refuse_shard(const at::Tensor& tensor, const char* who) {
+  TORCH_CHECK(shard_storage_of(tensor) == nullptr,
+              "Expected parameters that all ranks have alike for ",
+              who,
+              ", but got those of a FullyShardedDataParallel, of which each "
+              "rank has a part");
+}
+
+}  // namespace ddp::detail

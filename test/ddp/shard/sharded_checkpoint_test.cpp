@@ -1,0 +1,229 @@
+// Checkpoints of sharded models: the files of DistributedDataParallel. The
+// ranks are threads.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/checkpoint.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint_folder.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/fully_sharded_data_parallel.h"
+#include "test/ddp/shard/sharded_net.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace sharded_checkpoint_test {
+
+using test::Elementwise;
+using test::Group;
+using test::ShardedNet;
+
+using Values = std::map<std::string, torch::Tensor>;
+
+void run(int size, const std::function<void(const Group& group)>& body) {
+  CHECK(test::try_host_ranks(size, body) ==
+        std::vector<std::string>(static_cast<size_t>(size)));
+}
+
+/// A model and an optimizer in a checkpoint.
+template <class Wrapper, class Options>
+struct Training {
+  Training(const Group& to, Elementwise kind)
+      : group(to), model(net, Options().process_group(group)) {
+    optimizer = test::make_elementwise(kind, model->parameters());
+    checkpoint = std::make_unique<Checkpoint>(model.ptr());
+    checkpoint->process_group(group).add("optimizer", *optimizer);
+  }
+
+  void train(int first, int steps) {
+    for (int step = first; step < first + steps; ++step) {
+      optimizer->zero_grad();
+      model->forward(test::input_of(step, group->getRank()))
+          .square()
+          .mean()
+          .backward();
+      optimizer->step();
+    }
+  }
+
+  Group group;
+  ShardedNet net;
+  Wrapper model;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::unique_ptr<Checkpoint> checkpoint;
+};
+
+using Plain = Training<DistributedDataParallel<ShardedNet>,
+                       DistributedDataParallelOptions>;
+using Sharded = Training<FullyShardedDataParallel<ShardedNet>,
+                         FullyShardedDataParallelOptions>;
+
+/// Adds the tensors and numbers of a file's value under their paths.
+void flatten(const std::string& path,
+             const c10::IValue& value,
+             Values& values) {
+  if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) {
+      const auto key = item.key().isString()
+                           ? item.key().toStringRef()
+                           : std::to_string(item.key().toInt());
+      flatten(path + "/" + key, item.value(), values);
+    }
+  } else if (value.isTensor()) {
+    values[path] = value.toTensor();
+  } else if (value.isDouble() || value.isInt() || value.isBool()) {
+    values[path] = torch::scalar_tensor(value.toScalar(), torch::kDouble);
+  }
+}
+
+Values values_in(const std::string& path) {
+  Values values;
+  flatten("", detail::read_torch_file(path).value, values);
+  values.erase("/rng");
+  return values;
+}
+
+void check_equal(const Values& one, const Values& other) {
+  REQUIRE(one.size() == other.size());
+  for (const auto& [path, tensor] : one) {
+    CAPTURE(path);
+    const auto& same = other.at(path);
+    CHECK(tensor.strides() == same.strides());
+    CHECK(torch::equal(tensor, same));
+  }
+}
+
+/// Trains 3 steps on `ranks` ranks from the file `from`, if any, and saves.
+template <class Kind>
+void train_file(int ranks,
+                Elementwise optimizer,
+                const std::string& from,
+                const std::string& to) {
+  run(ranks, [&](const Group& group) {
+    auto training = std::make_unique<Kind>(group, optimizer);
+    if (!from.empty()) {
+      training->checkpoint->load(from);
+    }
+    training->train(from.empty() ? 0 : 3, 3);
+    training->checkpoint->save(to);
+  });
+}
+
+TEST_CASE("shards save the file of DistributedDataParallel", "[shard]") {
+  const int ranks = GENERATE(1, 2, 3);
+  const auto kind = GENERATE(Elementwise::adamw,
+                             Elementwise::sgd,
+                             Elementwise::adagrad,
+                             Elementwise::fused);
+  CAPTURE(ranks, static_cast<int>(kind));
+  const test::TemporaryFolder folder;
+  const auto first = folder / "first.pt";
+  train_file<Plain>(2, kind, "", first);
+  train_file<Plain>(ranks, kind, first, folder / "plain.pt");
+  train_file<Sharded>(ranks, kind, first, folder / "sharded.pt");
+  check_equal(values_in(folder / "plain.pt"), values_in(folder / "sharded.pt"));
+}
+
+TEST_CASE("the file of shards goes on with any number of ranks", "[shard]") {
+  const int saved = GENERATE(1, 2, 4);
+  const int loaded = GENERATE(1, 2, 3, 4);
+  CAPTURE(saved, loaded);
+  const test::TemporaryFolder folder;
+  const auto kind = Elementwise::adamw;
+  train_file<Sharded>(saved, kind, "", folder / "first.pt");
+  train_file<Plain>(loaded, kind, folder / "first.pt", folder / "plain.pt");
+  train_file<Sharded>(loaded, kind, folder / "first.pt", folder / "sharded.pt");
+  check_equal(values_in(folder / "plain.pt"), values_in(folder / "sharded.pt"));
+}
+
+TEST_CASE("a checkpoint of the module within the shards is the same",
+          "[shard]") {
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    Sharded training(group, Elementwise::sgd);
+    training.train(0, 2);
+    Checkpoint of_module(training.model->module());
+    of_module.process_group(group).save(folder / "module.pt");
+    Checkpoint(training.model.ptr())
+        .process_group(group)
+        .save(folder / "wrapper.pt");
+    training.train(2, 1);
+    of_module.load(folder / "wrapper.pt");
+    of_module.save(folder / "again.pt");
+  });
+  const auto wrapper = values_in(folder / "wrapper.pt");
+  check_equal(wrapper, values_in(folder / "module.pt"));
+  check_equal(wrapper, values_in(folder / "again.pt"));
+}
+
+TEST_CASE("whole parameters are saved and loaded as those of a module",
+          "[shard]") {
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    Sharded training(group, Elementwise::sgd);
+    training.train(0, 1);
+    {
+      const WholeParameters whole(*training.model);
+      const torch::NoGradGuard no_grad;
+      training.net->scale.fill_(7);
+      Checkpoint checkpoint(training.net);
+      checkpoint.process_group(group).save(folder / "seven.pt");
+      training.net->scale.fill_(8);
+      training.net->fc1->weight.zero_();
+      load_state_dict(*training.net, folder / "seven.pt");
+    }
+    Checkpoint(training.model.ptr())
+        .process_group(group)
+        .save(folder / "after.pt");
+  });
+  const auto after = values_in(folder / "after.pt");
+  check_equal(after, values_in(folder / "seven.pt"));
+  CHECK(after.at("/model/scale").item<float>() == 7);
+}
+
+TEST_CASE("shards save in the background what they were", "[shard]") {
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    Sharded training(group, Elementwise::adamw);
+    training.train(0, 2);
+    training.checkpoint->save(folder / "now.pt");
+    CheckpointFolder saves(folder / "saves",
+                           CheckpointFolderOptions().in_background(true));
+    saves.save(training.checkpoint->step(1));
+    training.train(2, 3);
+    saves.wait();
+  });
+  auto expected = values_in(folder / "now.pt");
+  auto values = values_in(folder / "saves/step-000000001.pt");
+  expected.erase("/step");
+  values.erase("/step");
+  check_equal(expected, values);
+}
+
+TEST_CASE("a file that does not fit changes nothing", "[shard]") {
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    Sharded training(group, Elementwise::sgd);
+    training.train(0, 1);
+    training.checkpoint->save(folder / "before.pt");
+    torch::nn::Linear other(3, 3);
+    Checkpoint(other.ptr()).process_group(group).save(folder / "other.pt");
+    std::string error;
+    try {
+      training.checkpoint->load(folder / "other.pt");
+    } catch (const c10::Error& thrown) {
+      error = thrown.what();
+    }
+    TORCH_CHECK(error.find("does not fit") != std::string::npos, error);
+    training.checkpoint->save(folder / "after.pt");
+  });
+  check_equal(values_in(folder / "before.pt"), values_in(folder / "after.pt"));
+}
+
+}  // namespace sharded_checkpoint_test
+}  // namespace ddp
