@@ -59,7 +59,8 @@ Expected predict(const Program& program) {
       models[model].perform(act);
       for (int rank = 0; rank < program.size; ++rank) {
         const test::Learner& learner = models[model].rank(rank);
-        add(expected.values.back()[rank], test::values_of(learner));
+        add(expected.values.back()[rank],
+            test::values_of(learner, program.compared(act)));
         expected.tolerances.back() =
             std::max(expected.tolerances.back(), learner.coding_error);
         for (const auto& item : learner.net->named_parameters()) {
@@ -97,7 +98,7 @@ class Players {
   test::NamedValues values(size_t index) const {
     test::NamedValues values;
     for (const int model : models_of(program_.acts[index])) {
-      add(values, test::values_of(models_[model].learner()));
+      add(values, models_[model].values(index));
     }
     return values;
   }

@@ -75,7 +75,7 @@ void Player::load(const Act& act) {
     case File::checkpoint: {
       std::shared_ptr<torch::nn::Module> model = learner_.net.ptr();
       if (act.by_wrapper()) {
-        model = wrapper().model.ptr();
+        model = wrapper().model;
       }
       return load_checkpoint(std::to_string(act.model), group_, source, model);
     }

@@ -160,6 +160,9 @@ bool is_long(const Program& program) {
 
 std::set<std::string> changes_of(const Program& program) {
   std::set<std::string> changes;
+  if (program.shards_model) {
+    changes.insert("sharded model");
+  }
   std::set<std::pair<int, int>> trained;
   for (const auto& act : program.acts) {
     if (is_change(act.kind)) {
@@ -184,6 +187,15 @@ std::set<std::string> changes_of(const Program& program) {
 }
 
 std::set<std::string> kinds_of(const Program& program) {
+  if (program.shards_model) {
+    auto plain = program;
+    plain.shards_model = false;
+    std::set<std::string> kinds;
+    for (const auto& kind : kinds_of(plain)) {
+      kinds.insert("sharded model, " + kind);
+    }
+    return kinds;
+  }
   // One rank exchanges nothing.
   const bool is_plain =
       program.only_matrices() && !program.has(Part::Kind::matrix);
@@ -219,8 +231,9 @@ std::string describe(const Program& program) {
   std::ostringstream text;
   const auto& precision = program.precision;
   text << "seed " << program.seed << ": " << program.size << " ranks, "
-       << program.models << " models, unused " << word(kUnused, program.unused)
-       << ", exchange " << exchange_of(program) << ", stepper "
+       << program.models << (program.shards_model ? " sharded" : "")
+       << " models, unused " << word(kUnused, program.unused) << ", exchange "
+       << exchange_of(program) << ", stepper "
        << word(kSteppers, program.stepper) << ", buffers "
        << word(kBuffers, program.buffers) << (program.scales ? ", scaled" : "")
        << ", sends " << precision.reduce_dtype() << ", buffers "

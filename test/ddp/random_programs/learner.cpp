@@ -6,8 +6,10 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include "ddp/collectives.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/shard/operator_watch.h"
 #include "test/support/dice.h"
 
 namespace ddp::test {
@@ -60,7 +62,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
 }  // namespace
 
 Learner::Learner(const Program& program, int rank, const Group& group)
-    : net(program, rank), program_(program), rank_(rank) {
+    : net(program, rank), program_(program), rank_(rank), group_(group) {
   for (const auto& item : net->named_parameters()) {
     const Tensor& parameter = item.value();
     if (std::any_of(
@@ -78,6 +80,30 @@ Learner::Learner(const Program& program, int rank, const Group& group)
     }
   }
   optimizer = make_optimizer(program.stepper, parameters, group);
+}
+
+void Learner::train_leaves(const std::vector<Tensor>& leaves) {
+  TORCH_CHECK(leaves.size() == parameters.size());
+  leaves_ = leaves;
+  optimizer = make_optimizer(program_.stepper, leaves, group_);
+}
+
+Tensor Learner::gradient_of(const Tensor& parameter) const {
+  // A sharded parameter has a gradient without values after a pass.
+  const Tensor local = detail::watched_storage_of(parameter.grad()) == nullptr
+                           ? parameter.grad()
+                           : Tensor();
+  size_t index = 0;
+  while (!parameters[index].is_same(parameter)) {
+    ++index;
+  }
+  if (leaves_.empty() || leaves_[index].is_same(parameter) ||
+      !leaves_[index].grad().defined()) {
+    return local;
+  }
+  const auto mean = torch::cat(all_gather(leaves_[index].grad(), group_))
+                        .view(parameter.sizes());
+  return local.defined() ? mean + local : mean;
 }
 
 void Learner::clip(double norm) {

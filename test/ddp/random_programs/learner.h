@@ -31,6 +31,13 @@ class Learner {
   /// Records a number of this act for the comparison that is not in the module.
   void note(const std::string& name, const torch::Tensor& value);
 
+  /// Trains the leaves of a sharded model instead of its parameters. They
+  /// belong to `parameters`, in the same order.
+  void train_leaves(const std::vector<torch::Tensor>& leaves);
+  /// Returns the gradient of a parameter of `parameters` with all its elements.
+  /// Collective if leaves are trained.
+  torch::Tensor gradient_of(const torch::Tensor& parameter) const;
+
   RandomNet net;
   /// Each parameter once, also a tied one.
   std::vector<torch::Tensor> parameters;
@@ -44,7 +51,9 @@ class Learner {
 
   const Program& program_;
   int rank_;
-  std::vector<torch::Tensor> dense_;  // with dense gradients
+  Group group_;
+  std::vector<torch::Tensor> leaves_;  // of a sharded model
+  std::vector<torch::Tensor> dense_;   // with dense gradients
   // The dense parameters that the wrapper does not ignore: their gradients are
   // the same on all ranks.
   std::vector<torch::Tensor> clipped_;

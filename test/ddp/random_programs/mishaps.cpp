@@ -62,7 +62,7 @@ void Player::inject_failure(const Act& act) {
   switch (act.hiccup) {
     case Act::LocalFailure::in_forward:
       return expect_error({"Expected an input for each part"},
-                          [&] { model().forward(std::vector<Tensor>()); });
+                          [&] { wrapper().forward({}); });
     case Act::LocalFailure::in_backward: {
       const auto loss = forward(act.forwards);
       loss.register_hook([](const Tensor&) -> Tensor { throw Spoiled(); });
@@ -131,7 +131,7 @@ void Player::fail(const Act& act) {
   expect_error({kSpoiled}, [&] { loss.backward(); });
   node->del_post_hook(key);
   expect_error({"an exception has left its backward pass"},
-               [&] { model().forward(inputs(0)); });
+               [&] { wrapper().forward(inputs(0)); });
   throw ProgramEnd();
 }
 

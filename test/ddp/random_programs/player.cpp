@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <future>
 #include <numeric>
+#include <optional>
 
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
+#include "ddp/fully_sharded_data_parallel.h"
 #include "ddp/join.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
-#include "test/ddp/random_programs/values.h"
 
 namespace ddp::test {
 namespace {
@@ -20,8 +21,10 @@ GradScalerOptions scaler_options(const Program& program, const Group& group) {
   return GradScalerOptions()
       .init_scale(kFirstScale)
       .growth_interval(kGoodSteps)
-      .process_group(program.result() == ExchangeWay::Result::own ? group
-                                                                  : nullptr);
+      .process_group(program.result() == ExchangeWay::Result::own ||
+                             program.shards_model
+                         ? group
+                         : nullptr);
 }
 
 }  // namespace
@@ -82,10 +85,35 @@ std::shared_ptr<Exchange> Player::new_exchange() {
              program_.way == nullptr ? nullptr : program_.way->make(group_);
 }
 
+template <class Model>
+void Player::set_model(Model model) {
+  wrapper().model = model.ptr();
+  wrapper().forward = [model](const std::vector<Tensor>& inputs) mutable {
+    return model->forward(inputs);
+  };
+}
+
 void Player::wrap(const Act& act) {
   wrapper() = Wrapper();
   wrapper().keeps_memory = act.keeps_memory;
-  wrapper().model = DistributedDataParallel<RandomNetImpl>(
+  const bool broadcasts = program_.buffers != Buffers::own;
+  const auto hook = program_.buffers == Buffers::averaged
+                        ? BufferHook(average_buffers)
+                        : nullptr;
+  const bool finds_unused = program_.unused == Unused::found;
+  if (program_.shards_model) {
+    const FullyShardedDataParallel<RandomNetImpl> model(
+        learner_.net,
+        FullyShardedDataParallelOptions()
+            .process_group(group_)
+            .unit_cap_mb(act.bucket_cap_mb)
+            .broadcast_buffers(broadcasts)
+            .buffer_hook(hook)
+            .find_unused_parameters(finds_unused));
+    learner_.train_leaves(model->parameters());
+    return set_model(model);
+  }
+  set_model(DistributedDataParallel<RandomNetImpl>(
       learner_.net,
       DistributedDataParallelOptions()
           .process_group(group_)
@@ -93,15 +121,24 @@ void Player::wrap(const Act& act) {
           .first_bucket_cap_mb(act.first_cap_mb)
           .gradient_as_bucket_view(act.keeps_memory)
           .init_sync(act.syncs)
-          .broadcast_buffers(program_.buffers != Buffers::own)
-          .buffer_hook(program_.buffers == Buffers::averaged
-                           ? BufferHook(average_buffers)
-                           : nullptr)
-          .find_unused_parameters(program_.unused == Unused::found)
+          .broadcast_buffers(broadcasts)
+          .buffer_hook(hook)
+          .find_unused_parameters(finds_unused)
           .static_graph(program_.unused == Unused::fixed)
           .params_and_buffers_to_ignore(ignored_names(program_))
           .mixed_precision(program_.precision)
-          .exchange(new_exchange()));
+          .exchange(new_exchange())));
+}
+
+NamedValues Player::values(size_t act) const {
+  const auto compared = program_.compared(act);
+  const auto* sharded = dynamic_cast<const FullyShardedDataParallelBase*>(
+      wrappers_[program_.acts[act].wrapper].model.get());
+  std::optional<WholeParameters> whole;
+  if (sharded != nullptr && compared.parameters) {
+    whole.emplace(*sharded);
+  }
+  return values_of(learner_, compared);
 }
 
 std::vector<Tensor> Player::inputs(int forward) const {
@@ -109,7 +146,7 @@ std::vector<Tensor> Player::inputs(int forward) const {
 }
 
 Tensor Player::forward(int index) {
-  auto loss = model().forward(inputs(index));
+  auto loss = wrapper().forward(inputs(index));
   learner_.note("loss", loss);
   return loss;
 }
@@ -214,7 +251,7 @@ void Player::step(const Act& act) {
 void Player::hold() {
   for (const auto& parameter : learner_.parameters) {
     const auto& grad = parameter.grad();
-    if (grad.defined() && !grad.is_sparse()) {
+    if (grad.defined() && !grad.is_sparse() && !program_.shards_model) {
       held_.emplace_back(grad, grad.clone());
     }
   }
@@ -256,7 +293,7 @@ void Player::join(const Act& act) {
     end_turn();
   }
   // The Join itself steps a sharded optimizer.
-  all.finish(act.steps_joined() && !program_.is_sharded()
+  all.finish(act.steps_joined() && !program_.shards_optimizer()
                  ? end_turn
                  : std::function<void()>());
 }

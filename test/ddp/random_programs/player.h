@@ -10,6 +10,7 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/ddp/random_programs/learner.h"
+#include "test/ddp/random_programs/values.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp::test {
@@ -19,14 +20,16 @@ struct ProgramEnd : std::runtime_error {
   ProgramEnd() : std::runtime_error("ended as expected") {}
 };
 
-/// Runs a program with DistributedDataParallel on one rank. Throws if an act
-/// does not have its expected result.
+/// Runs a program with DistributedDataParallel or FullyShardedDataParallel on
+/// one rank. Throws if an act does not have its expected result.
 class Player {
  public:
   Player(const Program& program, const Group& group);
 
   void perform(size_t index);
-  const Learner& learner() const { return learner_; }
+  /// Returns the values that an act compares. Collective if the program shards
+  /// its model.
+  NamedValues values(size_t act) const;
 
   /// The two halves of a `train` act.
   void begin_train(size_t index);
@@ -35,16 +38,18 @@ class Player {
  private:
   struct Wrapper {
     std::shared_ptr<Exchange> exchange;
-    DistributedDataParallel<RandomNetImpl> model{nullptr};
+    std::shared_ptr<DistributedDataParallelBase> model;
+    std::function<torch::Tensor(const std::vector<torch::Tensor>&)> forward;
     bool keeps_memory = false;
   };
 
   Wrapper& wrapper() { return wrappers_[program_.acts[index_].wrapper]; }
-  DistributedDataParallelImpl<RandomNetImpl>& model() {
-    return *wrapper().model;
-  }
+  DistributedDataParallelBase& model() { return *wrapper().model; }
   std::shared_ptr<Exchange> new_exchange();
   void wrap(const Act& act);
+  /// Sets the model of the wrapper: a holder.
+  template <class Model>
+  void set_model(Model model);
   void train(const Act& act);
   std::vector<torch::Tensor> inputs(int forward) const;
   torch::Tensor forward(int index);

@@ -58,6 +58,18 @@ bool Program::has(Part::Kind kind) const {
   });
 }
 
+Compared Program::compared(size_t act) const {
+  if (!shards_model) {
+    return {};
+  }
+  const auto kind = acts[act].kind;
+  const bool is_chosen =
+      act + 1 == acts.size() || Dice(seed * 100 + act).chance(50);
+  // After a pass the ranks have to step before they read parameters.
+  const bool may_read = kind != Act::Kind::train && kind != Act::Kind::pair;
+  return {is_chosen && may_read, is_chosen || kind == Act::Kind::evaluate};
+}
+
 bool Program::travels_narrow() const {
   const auto wire = precision.reduce_dtype();
   return way != nullptr ? way->is_narrow

@@ -139,6 +139,12 @@ struct Act {
   int most() const;
 };
 
+/// Kinds of tensors that an act compares beside buffers and notes.
+struct Compared {
+  bool parameters = true;
+  bool gradients = true;
+};
+
 /// A module, options and a training, determined by a seed. All gradients and
 /// their means are integers.
 struct Program {
@@ -147,6 +153,9 @@ struct Program {
   int models = 1;  ///< number of equal models, which share the group
   std::vector<Part> parts;
   Unused unused = Unused::refused;
+  /// The wrappers are FullyShardedDataParallel instead of
+  /// DistributedDataParallel.
+  bool shards_model = false;
   const ExchangeWay* way = nullptr;  ///< of the wrappers; null: their default
   Stepper stepper = Stepper::sgd;
   Buffers buffers = Buffers::broadcast;
@@ -157,12 +166,16 @@ struct Program {
   /// Returns whether gradients pass through an exchange. A world of one rank
   /// has an exchange only if the program sets one.
   bool exchanges() const { return size > 1 || way != nullptr; }
-  bool is_sharded() const {
+  bool shards_optimizer() const {
     return stepper == Stepper::sharded_momentum ||
            stepper == Stepper::sharded_adam;
   }
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
+  /// Returns what an act compares. Ranks that shard the model read parameters
+  /// and gradients by collectives. A part of the acts goes without them, so
+  /// that nothing but the wrapper lets ranks wait for each other.
+  Compared compared(size_t act) const;
   ExchangeWay::Result result() const {
     return way == nullptr ? ExchangeWay::Result::mean : way->result;
   }

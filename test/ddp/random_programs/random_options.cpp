@@ -25,8 +25,9 @@ Stepper random_stepper(const Program& program, Dice& dice) {
   if (!program.is_lossy()) {
     all.insert(all.end(), {Stepper::adam, Stepper::fused_adam});
   }
-  // Sharded optimizers require gradients that are equal on all ranks.
-  if (program.result() != Result::own) {
+  // Sharded optimizers require gradients that are equal on all ranks, and whole
+  // parameters.
+  if (program.result() != Result::own && !program.shards_model) {
     all.push_back(Stepper::sharded_momentum);
     if (!program.is_lossy()) {
       all.push_back(Stepper::sharded_adam);
@@ -58,10 +59,15 @@ void choose_options(Program& program, Dice& dice) {
   program.models = dice.chance(20) ? 2 : 1;
   program.unused =
       dice.any_of<Unused>({Unused::refused, Unused::found, Unused::fixed});
-  program.way = random_way(dice);
+  program.shards_model = dice.chance(25);
+  if (program.shards_model) {
+    program.unused = dice.any_of<Unused>({Unused::refused, Unused::found});
+  } else {
+    program.way = random_way(dice);
+  }
   program.stepper = random_stepper(program, dice);
   program.scales = may_scale(program) && dice.chance(30);
-  if (dice.chance(30)) {
+  if (!program.shards_model && dice.chance(30)) {
     program.precision = random_precision(program, dice);
   }
   program.buffers = dice.any_of<Buffers>(
@@ -80,12 +86,12 @@ bool is_refused(const Program& program, Part::Kind kind) {
     case Part::Kind::product:  // gradients are no integers
       return program.size > 2 || program.is_lossy() || program.travels_narrow();
     case Part::Kind::rows:
-      return program.is_adam() ||
+      return program.is_adam() || program.shards_model ||
              (program.way != nullptr && !program.way->takes_sparse);
     case Part::Kind::norm:  // buffers are float
       return program.precision.buffer_dtype().has_value();
     case Part::Kind::ignored:  // differs between ranks
-      return program.is_sharded();
+      return program.shards_optimizer() || program.shards_model;
     default:
       return false;
   }
@@ -119,6 +125,10 @@ Part random_part(const Program& program, Dice& dice) {
                                                      torch::kDouble,
                                                      torch::kBFloat16});
   part.size = dice.any_of<int64_t>({0, 1, 2, 5, 40});
+  // The smallest shard has 4096 elements.
+  if (program.shards_model && dice.chance(40)) {
+    part.size = dice.any_of<int64_t>({1500, 5000, 20'000});
+  }
   const bool may_forget = part.kind != Kind::rows && part.kind != Kind::norm;
   if (may_forget && dice.chance(25)) {
     part.memory = dice.any_of<Part::Memory>(
@@ -143,8 +153,10 @@ Program random_options(uint64_t seed, Dice& dice) {
 }
 
 bool may_keep(const Program& program) {
+  // Shards add means, which is exact for integers only.
   return program.size != 3 && !program.is_lossy() && !program.scales &&
          !program.travels_narrow() &&
+         !(program.shards_model && program.has(Part::Kind::product)) &&
          std::none_of(program.parts.begin(),
                       program.parts.end(),
                       [](const Part& part) { return part.dtype == kNarrow; });

@@ -56,9 +56,10 @@ class ProgramGenerator {
     auto& act = add(Kind::wrap);
     act.bucket_cap_mb = dice_.any_of<double>({25, 1e-5, 1e-4});
     act.first_cap_mb = dice_.any_of<double>({1, act.bucket_cap_mb});
-    act.keeps_memory = dice_.chance(50);
+    act.keeps_memory = !program_.shards_model && dice_.chance(50);
     // Ranks of a sharded optimizer have to start with equal parameters.
-    act.syncs = program_.is_sharded() || dice_.chance(80);
+    act.syncs = program_.shards_optimizer() || program_.shards_model ||
+                dice_.chance(80);
     has_trained() = false;
   }
 
@@ -155,7 +156,8 @@ class ProgramGenerator {
     act.in_threads = dice_.chance(10);
     // Steps between two backward passes change tensors that the second pass has
     // saved.
-    const bool may_part = may_keep(program_);
+    // No forward of a sharded model outlives a backward pass.
+    const bool may_part = may_keep(program_) && !program_.shards_model;
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
     act.repeats = may_part && dice_.chance(15) ? 2 : 1;
     if (dice_.chance(20)) {
@@ -166,7 +168,13 @@ class ProgramGenerator {
                                            Act::LocalFailure::inspection});
     }
     has_trained() = true;
+    const bool steps_elsewhere = program_.shards_model && act.in_threads;
     step();
+    // If another thread makes the step than the backward pass, other ranks see
+    // its end only when this rank begins a forward.
+    if (steps_elsewhere) {
+      add(Kind::evaluate).counts.assign(program_.size, 1);
+    }
   }
 
   void step() {
@@ -176,7 +184,8 @@ class ProgramGenerator {
       return;
     }
     act.zero = dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
-    act.clip = dice_.chance(20) ? 4 : 0;
+    // The norm of shards is that of the whole model to rounding.
+    act.clip = !program_.shards_model && dice_.chance(20) ? 4 : 0;
   }
 
   void pair() {
@@ -195,7 +204,9 @@ class ProgramGenerator {
   }
 
   void gather() {
-    add(Kind::gather).counts = counts(0, 3);
+    auto& act = add(Kind::gather);
+    act.counts = counts(0, 3);
+    act.flag = act.flag && !program_.shards_model;
     train();
   }
 
@@ -208,7 +219,9 @@ class ProgramGenerator {
     auto& act = add(Kind::load);
     act.file = dice_.any_of<File>(
         {File::module, File::wrapper, File::submodule, File::checkpoint});
-    if (act.file == File::submodule && module == parts.end()) {
+    if (program_.shards_model) {
+      act.file = File::checkpoint;
+    } else if (act.file == File::submodule && module == parts.end()) {
       act.file = File::module;
     } else if (act.file == File::submodule) {
       act.part = module - parts.begin();
@@ -227,7 +240,7 @@ class ProgramGenerator {
   /// Dense gradients of rows only without momentum: LibTorch's sparse momentum
   /// accepts no dense gradient.
   void preset() {
-    if (program_.is_sharded() || program_.travels_narrow()) {
+    if (program_.shards_optimizer() || program_.travels_narrow()) {
       return;
     }
     auto& act = add(Kind::preset);
@@ -253,13 +266,13 @@ class ProgramGenerator {
     act.counts = counts(fewest_inputs(), 4);
     // All ranks have to make a step that is a collective. Lossy gradients are
     // only compared between ranks, so their momenta must not differ.
-    const bool steps_all = program_.is_sharded() || program_.is_lossy();
+    const bool steps_all = program_.shards_optimizer() || program_.is_lossy();
     act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
-    act.forwards = may_keep(program_) && !program_.is_sharded() &&
+    act.forwards = may_keep(program_) && !program_.shards_optimizer() &&
                            !act.by_live() && dice_.chance(50)
                        ? 2
                        : 1;
-    act.zero = program_.is_sharded()
+    act.zero = program_.shards_optimizer()
                    ? Zero::to_none
                    : dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
     has_trained() = true;
@@ -300,8 +313,9 @@ class ProgramGenerator {
     }
   }
 
+  /// A FullyShardedDataParallel supports the first acts.
   void add_any() {
-    const int face = dice_.below(119);
+    const int face = dice_.below(program_.shards_model ? 82 : 119);
     if (face < 34) {
       train();
     } else if (face < 38) {
@@ -312,22 +326,22 @@ class ProgramGenerator {
       evaluate();
     } else if (face < 67) {
       freeze();
-    } else if (face < 77) {
-      join();
-    } else if (face < 80) {
-      join_in_part(Kind::outrun);
-    } else if (face < 83) {
-      join_in_part(Kind::leave);
-    } else if (face < 86) {
-      wrap();
-    } else if (face < 89) {
-      regroup();
-    } else if (face < 93) {
+    } else if (face < 71) {
       miss();
-    } else if (face < 97) {
+    } else if (face < 75) {
       fail();
-    } else if (face < 104) {
+    } else if (face < 82) {
       load();
+    } else if (face < 92) {
+      join();
+    } else if (face < 95) {
+      join_in_part(Kind::outrun);
+    } else if (face < 98) {
+      join_in_part(Kind::leave);
+    } else if (face < 101) {
+      wrap();
+    } else if (face < 104) {
+      regroup();
     } else if (face < 107) {
       change(Kind::replace);
     } else if (face < 110) {

@@ -53,12 +53,16 @@ std::string text_of(const std::string& name,
 
 }  // namespace
 
-NamedValues values_of(const Learner& learner) {
+NamedValues values_of(const Learner& learner, const Compared& compared) {
   NamedValues values;
   for (const auto& item : learner.net->named_parameters()) {
-    values.emplace_back(item.key(), copy_of(item.value()));
-    values.emplace_back("the gradient of " + item.key(),
-                        copy_of(item.value().grad()));
+    if (compared.parameters) {
+      values.emplace_back(item.key(), copy_of(item.value()));
+    }
+    if (compared.gradients) {
+      values.emplace_back("the gradient of " + item.key(),
+                          copy_of(learner.gradient_of(item.value())));
+    }
   }
   for (const auto& item : learner.net->named_buffers()) {
     values.emplace_back("buffer " + item.key(), copy_of(item.value()));

@@ -16,9 +16,9 @@ namespace ddp::test {
 /// A tensor's name and its values; undefined for a missing gradient.
 using NamedValues = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Returns copies of all tensors of a rank: parameters, gradients, buffers and
-/// notes.
-NamedValues values_of(const Learner& learner);
+/// Returns copies of the compared tensors of a rank: parameters, gradients,
+/// buffers and notes.
+NamedValues values_of(const Learner& learner, const Compared& compared);
 
 /// Returns whether dtypes, sizes and values are equal. NaN equals NaN.
 bool is_same(const at::Tensor& left, const at::Tensor& right);
