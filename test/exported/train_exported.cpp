@@ -1,6 +1,8 @@
 // Trains exported models one after another, as zoo_test.py does in Python:
 //
-//   train_exported STEPS RANKS sgd|adamw NAME.pt2...
+//   train_exported STEPS RANKS[s] sgd|adamw NAME.pt2...
+//
+// With an s after their number the ranks share the parameters.
 //
 // Rank R reads the inputs of each step from NAME.pt2.inputsR and writes the
 // losses of the steps and that of an evaluation to NAME.pt2.lossesR and the
@@ -26,6 +28,7 @@
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exported_module.h"
+#include "ddp/fully_sharded_data_parallel.h"
 #include "ddp/process_group.h"
 #include "ddp/spawn.h"
 
@@ -175,10 +178,12 @@ void train(const std::string& path,
            int steps,
            int rank,
            int ranks,
+           bool shards,
            const std::string& optimizer) {
   const auto name = std::filesystem::path(path).stem().string();
   auto net = load(path);
   std::optional<ddp::DistributedDataParallel<ddp::ExportedModule>> model;
+  std::optional<ddp::FullyShardedDataParallel<ddp::ExportedModule>> sharded;
   if (ranks > 1) {
     if (rank > 0) {  // rank 0's values are broadcast
       const torch::NoGradGuard no_grad;
@@ -186,7 +191,7 @@ void train(const std::string& path,
         parameter.add_(1);
       }
     }
-    model.emplace(net);
+    shards ? void(sharded.emplace(net)) : void(model.emplace(net));
   }
   const auto of_rank = std::to_string(rank);
   const auto all = ddp::detail::to_state_dict(
@@ -207,7 +212,10 @@ void train(const std::string& path,
   const bool evaluates = !inputs_of(steps).empty();
   // LibTorch's own SGD rounds the momentum of bfloat16 in another way.
   const double momentum = name == "bfloat16" ? 0 : 0.9;
-  auto optimize = make_step(optimizer, net->parameters(), momentum);
+  auto optimize =
+      make_step(optimizer,
+                sharded ? (*sharded)->parameters() : net->parameters(),
+                momentum);
   const auto clone = [&net] {
     auto copy = ddp::ExportedModule(
         std::dynamic_pointer_cast<ddp::ExportedModuleImpl>(net->clone()));
@@ -220,20 +228,25 @@ void train(const std::string& path,
   };
   torch::manual_seed(1 + rank);
   for (int step = 0; step < steps; ++step) {
-    if (!evaluates && step == 1 && is_all_float(*net)) {
+    if (!evaluates && !shards && step == 1 && is_all_float(*net)) {
       net->to(torch::kDouble);
       net->to(torch::kFloat);
     }
-    if (!evaluates && step == steps - 1) {
+    if (!evaluates && !shards && step == steps - 1) {
       net = clone();
       optimize = make_step(optimizer, net->parameters(), momentum);
     }
-    net->zero_grad();
-    const auto loss = model ? step_loss(name, *model, inputs_of(step))
-                            : step_loss(name, net, inputs_of(step));
+    sharded ? (*sharded)->zero_grad() : net->zero_grad();
+    const auto loss = sharded ? step_loss(name, *sharded, inputs_of(step))
+                      : model ? step_loss(name, *model, inputs_of(step))
+                              : step_loss(name, net, inputs_of(step));
     loss.backward();
     optimize();
     losses << loss.item<double>() << "\n";
+  }
+  std::optional<ddp::WholeParameters> whole;
+  if (sharded) {
+    whole.emplace(**sharded);
   }
   if (evaluates) {
     net->eval();
@@ -256,6 +269,7 @@ void train_all(const std::vector<std::string>& paths,
                int steps,
                int rank,
                int ranks,
+               bool shards,
                const std::string& optimizer) {
   torch::set_num_threads(1);
   if (ranks > 1) {
@@ -264,7 +278,7 @@ void train_all(const std::vector<std::string>& paths,
   bool is_whole = true;
   for (const auto& path : paths) {
     try {
-      train(path, steps, rank, ranks, optimizer);
+      train(path, steps, rank, ranks, shards, optimizer);
     } catch (const c10::Error& error) {
       const auto text = path + ": " + error.what_without_backtrace();
       TORCH_CHECK(ranks == 1, text);  // alone it trains the others
@@ -283,13 +297,19 @@ void train_all(const std::vector<std::string>& paths,
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr,
-                 "usage: train_exported STEPS RANKS sgd|adamw NAME.pt2...\n");
+                 "usage: train_exported STEPS RANKS[s] sgd|adamw "
+                 "NAME.pt2...\n");
     return 2;
   }
   const int ranks = std::atoi(argv[2]);
+  const bool shards = std::string(argv[2]).back() == 's';
   const auto train_rank = [&](int rank) {
-    train_all(
-        {argv + 4, argv + argc}, std::atoi(argv[1]), rank, ranks, argv[3]);
+    train_all({argv + 4, argv + argc},
+              std::atoi(argv[1]),
+              rank,
+              ranks,
+              shards,
+              argv[3]);
   };
   try {
     ranks == 1 ? train_rank(0) : ddp::spawn(train_rank, ranks);
