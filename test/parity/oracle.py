@@ -1,8 +1,8 @@
-"""Runs one rank of PyTorch's DDP for all tests of parity_test.py, because
-importing torch takes longer than most of the tests.
+"""Runs one rank of PyTorch's DDP and fully_shard for all tests of
+parity_test.py, because importing torch takes longer than most of the tests.
 
 usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT PRECISION_OUTPUT
-           EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT GRAPHS_OUTPUT
+           EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT GRAPHS_OUTPUT SHARDED_OUTPUT
 """
 
 import os
@@ -17,6 +17,7 @@ import graphs
 import optimizers
 import passes
 import precision
+import sharded
 from passes_support import COLLECTIVE_LIMIT
 
 
@@ -37,7 +38,7 @@ def connect():
 
 
 def main(digits, digits_output, passes_output, precision_output,
-         exchanges_output, optimizers_output, graphs_output):
+         exchanges_output, optimizers_output, graphs_output, sharded_output):
     connect()
     ddp_digits.train_variants(digits, digits_output)
     passes.run(passes_output)
@@ -45,6 +46,7 @@ def main(digits, digits_output, passes_output, precision_output,
     exchanges.run(exchanges_output)
     optimizers.run(optimizers_output)
     graphs.run(graphs_output)
+    sharded.run(sharded_output)
     dist.destroy_process_group()
 
 

@@ -24,6 +24,7 @@ int run(const Arguments& call) {
       {"passes", passes},
       {"precision", precision},
       {"sampler", sampler},
+      {"sharded", sharded},
   };
   const auto side = sides.find(call.empty() ? "" : call[0]);
   if (side == sides.end()) {

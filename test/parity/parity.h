@@ -18,5 +18,6 @@ int optimizers(const Arguments& args);
 int passes(const Arguments& args);
 int precision(const Arguments& args);
 int sampler(const Arguments& args);
+int sharded(const Arguments& args);
 
 }  // namespace parity
