@@ -9,6 +9,7 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/fully_sharded_data_parallel.h"
 #include "ddp/optim/fused.h"
 #include "test/bench/feature_arms.h"
 #include "test/bench/training_arm.h"
@@ -28,6 +29,19 @@ std::unique_ptr<Arm> our_arm(
       *net,
       [model](const torch::Tensor& x) mutable { return model->forward(x); },
       make_optimizer);
+}
+
+Maker sharded(const MakeOptimizer& make_optimizer) {
+  return [make_optimizer](const Workload& workload, const Group& group) {
+    FullyShardedDataParallel model(
+        network(workload),
+        FullyShardedDataParallelOptions().process_group(group));
+    return training_arm(
+        workload,
+        *model,
+        [model](const torch::Tensor& x) mutable { return model->forward(x); },
+        make_optimizer);
+  };
 }
 
 /// Creates the reducer as torch/nn/parallel/distributed.py does: first with one
@@ -139,7 +153,10 @@ std::map<std::string, Maker> makers() {
       {"plain_momentum", plain(optimizer<SGD>(momentum))},
       {"ours_momentum", ours(optimizer<FusedSGD>(momentum))},
       {"plain_adamw", plain(optimizer<AdamW>(adamw))},
-      {"ours_adamw", ours(optimizer<FusedAdamW>(adamw))}};
+      {"ours_adamw", ours(optimizer<FusedAdamW>(adamw))},
+      {"ours_libtorch_adamw", ours(optimizer<AdamW>(adamw))},
+      {"sharded_adamw", sharded(optimizer<FusedAdamW>(adamw))},
+      {"sharded_libtorch_adamw", sharded(optimizer<AdamW>(adamw))}};
   all.merge(feature_makers());
   return all;
 }

@@ -47,6 +47,8 @@ class Arm {
 /// "plain_fused", "ours_fused" and "all_reduce_fused".
 /// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and
 /// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".
+/// "ours_libtorch_adamw" has LibTorch's AdamW; "sharded_adamw" and
+/// "sharded_libtorch_adamw" are the same two with FullyShardedDataParallel.
 /// Further arms: see feature_arms.h.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <torch/nn/functional/loss.h>
-#include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 
 #include "test/bench/networks.h"
@@ -35,8 +34,9 @@ inline MakeOptimizer sgd() {
 template <typename Forward>
 class TrainingArm : public Arm {
  public:
+  template <typename Net>
   TrainingArm(const Workload& workload,
-              const torch::nn::Module& net,
+              const Net& net,
               Forward forward,
               const MakeOptimizer& make_optimizer)
       : data_(input(workload)),
@@ -56,9 +56,10 @@ class TrainingArm : public Arm {
   Forward forward_;
 };
 
-template <typename Forward>
+/// @param net  gives the optimizer its parameters.
+template <typename Net, typename Forward>
 std::unique_ptr<Arm> training_arm(const Workload& workload,
-                                  const torch::nn::Module& net,
+                                  const Net& net,
                                   Forward forward,
                                   const MakeOptimizer& make_optimizer = sgd()) {
   return std::make_unique<TrainingArm<Forward>>(

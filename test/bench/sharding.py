@@ -1,0 +1,80 @@
+"""Compares FullyShardedDataParallel to DistributedDataParallel: the time of a
+step with AdamW, on ranks that alternate as in steps.py, and the memory of all
+ranks together, each in processes of its own.
+"""
+
+import argparse
+
+from steps import Ranks, measure
+from tables import format_ratio, format_time, print_table
+
+MODELS = {"mlp": "8 x Linear(1024), batch 32",
+          "transformer": "6 x TransformerEncoderLayer(256), batch 16 x 64 words"}
+# Steps per block.
+STEPS = {"mlp": 8, "transformer": 1}
+OPTIMIZERS = {"libtorch_adamw": "LibTorch's AdamW", "adamw": "FusedAdamW"}
+COUNTS = 2, 4
+# Large tensors fragment glibc's heap, in each run to another degree. With a fixed
+# threshold malloc maps each of them separately.
+MALLOC = {"default": {},
+          "`MALLOC_MMAP_THRESHOLD_=1048576`":
+              {"MALLOC_MMAP_THRESHOLD_": "1048576"}}
+MEMORY_RUNS = 5
+
+
+def step_rows(build, model, count, rounds):
+    ranks = Ranks([f"{build}/bench_steps", model], count)
+    times = measure({f"{wrapper}_{optimizer}": (ranks, f"{wrapper}_{optimizer}")
+                     for optimizer in OPTIMIZERS
+                     for wrapper in ("ours", "sharded")}, rounds, STEPS[model])
+    for optimizer, title in OPTIMIZERS.items():
+        ours, sharded = (times[f"{wrapper}_{optimizer}"]
+                         for wrapper in ("ours", "sharded"))
+        yield [MODELS[model], title, count, format_time(ours),
+               format_time(sharded),
+               format_ratio([a / b for a, b in zip(sharded, ours)])]
+
+
+def memory_of(build, arm, count, malloc):
+    """Returns MB of the parameters and of all ranks, the latter a median."""
+    answers = []
+    for _ in range(MEMORY_RUNS):
+        ranks = Ranks([f"{build}/bench_sharding", arm], count,
+                      variables=[malloc] * count)
+        answers.append(ranks.ask(""))
+        ranks.close()
+    return sorted(answers)[MEMORY_RUNS // 2]
+
+
+def memory_row(build, count, title):
+    (parameters, ours), (_, sharded) = (
+        memory_of(build, arm, count, MALLOC[title])
+        for arm in ("ours", "sharded"))
+    return [count, title, f"{ours:.0f}", f"{ours / parameters:.2f}",
+            f"{sharded:.0f}", f"{sharded / parameters:.2f}",
+            f"{sharded / ours:.3f}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--model", choices=MODELS, action="append")
+    arguments = parser.parse_args()
+    print_table(
+        f"A step with AdamW, {arguments.rounds} rounds",
+        ["model", "optimizer", "ranks", "DistributedDataParallel, ms",
+         "FullyShardedDataParallel, ms", "ratio"],
+        [row for model in arguments.model or MODELS for count in COUNTS
+         for row in step_rows(arguments.build, model, count, arguments.rounds)])
+    print_table(
+        "Memory of all ranks, 16 x Linear(1024), LibTorch's AdamW, "
+        f"{MEMORY_RUNS} runs",
+        ["ranks", "malloc", "DistributedDataParallel, MB", "/ parameters",
+         "FullyShardedDataParallel, MB", "/ parameters", "ratio"],
+        [memory_row(arguments.build, count, title)
+         for count in COUNTS for title in MALLOC])
+
+
+if __name__ == "__main__":
+    main()
