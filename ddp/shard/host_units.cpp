@@ -3,7 +3,6 @@
 #include <chrono>
 #include <exception>
 #include <string>
-#include <system_error>
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
@@ -59,7 +58,6 @@ HostUnits::HostUnits(const std::vector<NamedParameter>& parameters,
     specs.push_back(
         {tensor.numel(), tensor.scalar_type(), tensor.requires_grad()});
   }
-  leaves_.resize(parameters.size());
   for (const auto& plan : plan_units(specs, cap_bytes, memory_->ranks())) {
     add_unit(parameters, plan);
   }
@@ -99,7 +97,6 @@ void HostUnits::add_unit(const std::vector<NamedParameter>& parameters,
                              rank,
                              ranks));
   for (size_t i = 0; i < values.size(); ++i) {
-    leaves_[plan.parameters[i]] = unit->leaves()[i];
     for (int other = 0; rank == 0 && other < ranks; ++other) {
       const auto [first, size] = unit->part_of(i, other);
       if (size > 0) {
@@ -232,8 +229,10 @@ void HostUnits::end_step_if_changed() {
 
 int64_t HostUnits::versions() const {
   int64_t sum = 0;
-  for (const auto& leaf : leaves_) {
-    sum += leaf._version();
+  for (const auto& unit : units_) {
+    for (const auto& leaf : unit->leaves()) {
+      sum += leaf._version();
+    }
   }
   return sum;
 }

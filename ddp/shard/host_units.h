@@ -44,8 +44,6 @@ class HostUnits {
   HostUnits& operator=(const HostUnits&) = delete;
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
-  /// The leaf of each parameter, in the order of the parameters.
-  const std::vector<at::Tensor>& leaves() const { return leaves_; }
   const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
 
   /// Lets this rank read all parameters; waits for the other ranks' steps.
@@ -82,7 +80,6 @@ class HostUnits {
   const std::shared_ptr<SharedMemory> memory_;
   uint64_t counters_ = 0;  // offset in each arena of the rank's counter
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<at::Tensor> leaves_;
 
   bool is_readable_ = false;
   bool has_stepped_ = false;  // this rank, in this round

@@ -52,7 +52,7 @@ class UnitStorage : public WatchedStorage {
 
   void check_operator(const c10::FunctionSchema& op,
                       bool writes) const override {
-    TORCH_CHECK(!writes || is_private,
+    TORCH_CHECK(!writes || (unit != nullptr && unit->is_private()),
                 "Expected an operator that reads the parameters ",
                 name_,
                 ", but got ",
@@ -70,7 +70,6 @@ class UnitStorage : public WatchedStorage {
   }
 
   const Unit* unit;
-  bool is_private = false;
 
  private:
   const std::string name_;
@@ -269,7 +268,6 @@ void Unit::make_readable() {
 
 void Unit::make_writable() {
   storage_->set_memory(at::DataPtr(nullptr, c10::kCPU));
-  storage_->is_private = false;
   private_.reset();
   set_access_throws(*slab_, false);
 }
@@ -277,7 +275,6 @@ void Unit::make_writable() {
 void Unit::make_private(const at::Tensor& whole) {
   private_ = whole;
   storage_->set_memory(pointer_to(whole));
-  storage_->is_private = true;
 }
 
 void Unit::keep_private() {

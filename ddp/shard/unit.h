@@ -30,8 +30,8 @@ class UnitStorage;
 /// not there throws c10::Error from any operator, and from `data_ptr`.
 class Unit {
  public:
-  /// Moves the parameters into the slabs, without their values; see `fill`. The
-  /// unit is writable.
+  /// Moves the parameters into the slabs, without their values. The unit is
+  /// writable.
   /// @param parameters  of the plan, in its order.
   /// @param slabs  of all ranks, which the unit keeps.
   Unit(HostUnits& owner,
