@@ -23,6 +23,22 @@ inline void join_stream(c10::Stream other) {
   }
 }
 
+/// Orders the streams that use some memory one after the other.
+class StreamSequence {
+ public:
+  /// The current stream of `device` is the first one.
+  explicit StreamSequence(c10::Device device) : last_(current_stream(device)) {}
+
+  /// Makes the current stream wait for the one of the last call, and become it.
+  void join() {
+    join_stream(last_);
+    last_ = current_stream(last_.device());
+  }
+
+ private:
+  c10::Stream last_;
+};
+
 /// Keeps a tensor's memory allocated until all work that is queued on the
 /// current stream now has completed. For tensors that another stream may have
 /// allocated: an exchange creates them in `start` and releases them in

@@ -2,6 +2,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -13,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/cast_exchange.h"
 #include "dp/data_parallel.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
@@ -153,6 +156,30 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(copies(wrapped) == wrapped.copies_on_device);
   CHECK(wrapped.event_records == 3 * wrapped.all_reduces);
   CHECK(wrapped.event_queries == 0);
+}
+
+TEST_CASE("marks beside the buckets follow the stream of the passes",
+          "[gpu][stand-in]") {
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  Counts counts;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto net = make_net(rank.device);
+    DistributedDataParallel model(
+        net,
+        a_bucket_a_layer(rank).exchange(
+            std::make_shared<CastExchange>(rank.group, torch::kBFloat16)));
+    const c10::StreamGuard other(c10::cuda::getStreamFromPool().unwrap());
+    const auto with = counts_of(model, rank.device, rank.meet);
+    if (rank.rank == 0) {
+      counts = with;
+    }
+  });
+  const uint64_t passes = 2 * kSteps;  // of both ranks
+  CHECK(counts.all_reduces == passes * (kLayers + 1));
+  // No wait for the stream on which the model was wrapped.
+  CHECK(counts.event_waits == 2 * counts.all_reduces);
+  CHECK(counts.host_synchronizes() == 0);
 }
 
 /// A module under c10d::Reducer, used as in PyTorch's DDP. Its bucket views do

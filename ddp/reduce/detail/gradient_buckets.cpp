@@ -7,8 +7,6 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
-#include "ddp/tensors/streams.h"
-
 namespace ddp::detail {
 namespace {
 
@@ -67,7 +65,7 @@ GradientBucket GradientBuckets::bucket(size_t index) const {
 void GradientBuckets::build() {
   std::vector<std::unique_ptr<Bucket>> buckets;
   spare_ = at::Tensor();
-  spare_stream_.reset();
+  spare_streams_.reset();
   for (auto& slot : slots_) {
     slot.bucket.reset();
   }
@@ -83,16 +81,16 @@ void GradientBuckets::build() {
     spare_ =
         at::zeros({layout_.spare_numel}, like.options().requires_grad(false));
     if (!spare_.is_cpu()) {
-      spare_stream_ = current_stream(spare_.device());
+      spare_streams_.emplace(spare_.device());
     }
   }
   buckets_ = std::move(buckets);
   has_begun_.assign(buckets_.size(), true);
 }
 
-void GradientBuckets::join_spare() const {
-  if (spare_stream_) {
-    join_stream(*spare_stream_);
+void GradientBuckets::join_spare() {
+  if (spare_streams_) {
+    spare_streams_->join();
   }
 }
 

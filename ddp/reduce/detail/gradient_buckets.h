@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Stream.h>
 
 #include "ddp/exchanges/exchange.h"
 #include "ddp/reduce/bucket_plan.h"
 #include "ddp/reduce/detail/bucket.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 
@@ -51,8 +51,8 @@ class GradientBuckets {
   const at::Tensor& spare() const { return spare_; }
   bool spare_in_bucket() const { return spare_in_bucket_; }
   /// Makes the current stream wait for work on the spare elements that the
-  /// stream of their allocation has queued.
-  void join_spare() const;
+  /// stream of their allocation, or of the last call, has queued.
+  void join_spare();
 
   /// Sets the factor for gradients that enter a bucket.
   void set_scale(double scale) { scaled_.set_scale(scale); }
@@ -115,7 +115,7 @@ class GradientBuckets {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<bool> has_begun_;  // of each bucket, in this pass
   at::Tensor spare_;
-  std::optional<c10::Stream> spare_stream_;  // on a GPU, if not in a bucket
+  std::optional<StreamSequence> spare_streams_;  // on a GPU, if not in a bucket
   bool spare_in_bucket_ = false;
   ScaledCopy scaled_;
 };
