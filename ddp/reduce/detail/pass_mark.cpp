@@ -1,8 +1,9 @@
 #include "ddp/reduce/detail/pass_mark.h"
 
+#include <optional>
 #include <utility>
-#include <vector>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
 
@@ -64,25 +65,39 @@ class DeviceMarks : public PassMarks {
   int64_t numel() const override { return kVoteNumel; }
 
   void write(const PassMark& mark, const at::Tensor& elements) override {
-    for (size_t vote = encoded_.size(); vote < 2; ++vote) {
-      encoded_.push_back(
-          encode_mark({vote == 1}, kVoteNumel).to(elements.device()));
+    if (!vote_.defined()) {
+      streams_.emplace(elements.device());
+      vote_ = at::empty({kVoteNumel}, elements.options().dtype(at::kFloat));
+      set_vote(false);
     }
-    stops_ = mark.stops;
-    elements.copy_(encoded_[stops_ ? 1 : 0]);
-    record_stream(encoded_[stops_ ? 1 : 0]);
+    streams_->join();
+    if (mark.stops != stops_) {
+      set_vote(mark.stops);
+    }
+    reads_ = stops_;
+    elements.copy_(vote_);
+    record_stream(vote_);
   }
 
   MarkSums read(const at::Tensor& sums) override {
     auto result =
-        std::exchange(stops_, false) ? decode_marks(sums) : MarkSums();
+        std::exchange(reads_, false) ? decode_marks(sums) : MarkSums();
     result.any_misses = true;
     return result;
   }
 
  private:
-  std::vector<at::Tensor> encoded_;  // continue, stop
-  bool stops_ = false;
+  /// Writes the vote by kernels, because a copy from the host could stall it.
+  void set_vote(bool stops) {
+    stops_ = stops;
+    vote_.zero_();
+    vote_.select(0, stops ? 1 : 0).fill_(1);
+  }
+
+  at::Tensor vote_;                        // of this rank, as floats
+  std::optional<StreamSequence> streams_;  // that use it
+  bool stops_ = false;                     // the vote
+  bool reads_ = false;                     // the sums of the last `write`
 };
 
 }  // namespace
