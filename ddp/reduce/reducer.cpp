@@ -195,6 +195,16 @@ void ReducerImpl::release() {
   hooks_->needed_by_graph(false);
 }
 
+std::shared_ptr<const void> ReducerImpl::hold_memory() {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  TORCH_CHECK(!is_open() && !reduction_->is_recording,
+              "Expected hold_memory after a first backward pass, which plans "
+              "the buckets, and between two passes, but got it ",
+              is_open() ? "in a pass" : "before");
+  return buckets().hold_memory();
+}
+
 bool ReducerImpl::is_in_pass() {
   const std::lock_guard lock(mutex_);
   return is_open() && !was_left();
@@ -766,6 +776,10 @@ void Reducer::release() {
 void Reducer::change_group(c10::intrusive_ptr<c10d::Backend> group,
                            std::shared_ptr<Exchange> exchange) {
   impl_->change_group(std::move(group), std::move(exchange));
+}
+
+std::shared_ptr<const void> Reducer::hold_memory() {
+  return impl_->hold_memory();
 }
 
 bool Reducer::is_in_pass() const {

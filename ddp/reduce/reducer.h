@@ -177,6 +177,16 @@ class Reducer {
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
                     std::shared_ptr<Exchange> exchange = nullptr);
 
+  /// Holds the memory of the buckets while the result lives, from the first
+  /// reduced pass on, in which the buckets are planned: the gradients of every
+  /// pass have the same addresses, and a gradient that the program still holds
+  /// gets the values of the next pass, as with gradient_as_bucket_view. For
+  /// work that was recorded with these addresses. `change_group` makes other
+  /// buckets, whose memory is not held.
+  /// @throws c10::Error if a pass is being reduced, or before the end of the
+  ///   first one.
+  [[nodiscard]] std::shared_ptr<const void> hold_memory();
+
   /// Whether a backward pass of this rank is being reduced now.
   bool is_in_pass() const;
 

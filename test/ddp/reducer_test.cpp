@@ -1,6 +1,7 @@
 #include "ddp/reducer.h"
 
 #include <functional>
+#include <tuple>
 
 #include <torch/autograd.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -227,6 +228,37 @@ TEST_CASE("a gradient that the program holds is not overwritten", "[reducer]") {
       memory = a.grad().const_data_ptr();
     }
   });
+}
+
+TEST_CASE("a hold of the memory keeps each gradient's address", "[reducer]") {
+  run_ranks(2, [&](const Group& group) {
+    auto a = leaf(1);
+    Reducer reducer({{"a", a}}, group);
+    std::vector<torch::Tensor> seen;
+    std::shared_ptr<const void> hold;
+    for (int step = 1; step <= 4; ++step) {
+      a.mutable_grad().reset();
+      (step * (group->getRank() + 1.0) * a.sum()).backward();
+      TORCH_CHECK(a.grad().allclose(torch::full({3}, step * 1.5)), a.grad());
+      seen.push_back(a.grad());
+      if (step == 1) {
+        hold = reducer.hold_memory();
+      } else if (step == 3) {
+        hold.reset();
+      }
+    }
+    const auto memory = seen[0].const_data_ptr();
+    TORCH_CHECK(seen[1].const_data_ptr() == memory);
+    TORCH_CHECK(seen[2].const_data_ptr() == memory);
+    TORCH_CHECK(seen[3].const_data_ptr() != memory, "held without a hold");
+  });
+}
+
+TEST_CASE("memory is held after a first pass", "[reducer][errors]") {
+  auto a = leaf(1);
+  Reducer reducer({{"a", a}}, c10::make_intrusive<FakeBackend>(2));
+  CHECK_THROWS_WITH(std::ignore = reducer.hold_memory(),
+                    Catch::Contains("after a first backward pass"));
 }
 
 TEST_CASE("only the bucket of a held gradient gets new memory", "[reducer]") {

@@ -144,13 +144,22 @@ void GradientBuckets::move_to(BucketPlan plan) {
 }
 
 void GradientBuckets::begin(std::optional<at::Device> device) {
-  has_begun_.assign(buckets_.size(), layout_.keeps_memory);
+  has_begun_.assign(buckets_.size(), layout_.keeps_memory || !hold_.expired());
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!device ||
         slots_[plan_[i].front()].parameter.tensor.device() == *device) {
       begin_bucket(i);
     }
   }
+}
+
+std::shared_ptr<const void> GradientBuckets::hold_memory() {
+  auto hold = hold_.lock();
+  if (!hold) {
+    hold = std::make_shared<char>();
+    hold_ = hold;
+  }
+  return hold;
 }
 
 void GradientBuckets::begin_bucket(size_t index) {

@@ -82,11 +82,17 @@ class GradientBuckets {
   void move_to(BucketPlan plan);
 
   /// Begins a pass, which may overwrite the memory. A bucket gets new memory if
-  /// it is aliased, see `Bucket::is_aliased`, unless the layout keeps memory.
+  /// it is aliased, see `Bucket::is_aliased`, unless the layout keeps memory or
+  /// the memory is held.
   /// @param device  with it, a bucket of another device begins with its first
   ///                gradient: the thread of that device may accumulate into
   ///                the bucket's memory at this moment.
   void begin(std::optional<at::Device> device = std::nullopt);
+
+  /// Holds the memory of all buckets while the result lives: `begin` replaces
+  /// none, and a pass overwrites the gradients of the pass before, as with a
+  /// layout that keeps memory.
+  std::shared_ptr<const void> hold_memory();
 
   /// Whether a `BucketConsumer` consumes the buckets.
   bool are_consumed() const { return !layout_.prescribed.empty(); }
@@ -117,6 +123,7 @@ class GradientBuckets {
   at::Tensor spare_;
   std::optional<StreamSequence> spare_streams_;  // on a GPU, if not in a bucket
   bool spare_in_bucket_ = false;
+  std::weak_ptr<const void> hold_;  // of the memory
   ScaledCopy scaled_;
 };
 

@@ -84,6 +84,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void release();
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
                     std::shared_ptr<Exchange> exchange);
+  std::shared_ptr<const void> hold_memory();
   bool is_in_pass();
   const BucketPlan& plan() const { return reduction_->buckets.plan(); }
   Pauses pauses;  ///< number of guards
