@@ -23,8 +23,10 @@ struct Counts {
   uint64_t event_queries = 0;  // by threads that record events
   uint64_t event_waits = 0;    // waits of a stream for an event
 
-  uint64_t kernels = 0;    // launches
+  uint64_t kernels = 0;    // launches, also of kernels that a graph records
   uint64_t operators = 0;  // operators that ran LibTorch's CPU code
+
+  uint64_t graph_launches = 0;
 
   uint64_t copies_to_device = 0;
   uint64_t copies_to_host = 0;

@@ -28,6 +28,7 @@ constexpr NamedCounter kCounters[] = {
     {"event_waits", &Counts::event_waits},
     {"kernels", &Counts::kernels},
     {"operators", &Counts::operators},
+    {"graph_launches", &Counts::graph_launches},
     {"copies_to_device", &Counts::copies_to_device},
     {"copies_to_host", &Counts::copies_to_host},
     {"copies_on_device", &Counts::copies_on_device},

@@ -6,6 +6,7 @@
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/error.h"
 #include "test/fake_gpu/cudart/operators_library.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/engine/memory.h"
 #include "test/fake_gpu/settings.h"
@@ -143,9 +144,13 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  count(&Counts::device_synchronizes);
-  fake_gpu::wait_for_device(fake_gpu::current_device());
-  return cudaSuccess;
+  const int device = fake_gpu::current_device();
+  const auto error = report(fake_gpu::check_host_wait(device));
+  if (error == cudaSuccess) {
+    count(&Counts::device_synchronizes);
+    fake_gpu::wait_for_device(device);
+  }
+  return error;
 }
 
 }  // extern "C"

@@ -7,6 +7,8 @@
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/kernels/decode.h"
 #include "test/fake_gpu/kernels/registry.h"
@@ -27,10 +29,13 @@ cudaError_t launch(const void* kernel,
                    dim3 grid,
                    void** arguments,
                    cudaStream_t stream) {
-  count(&Counts::kernels);
-  const std::string& name = kernel_name(kernel);
-  enqueue(stream_of(stream), name, decode(name, arguments, grid.x));
-  return cudaSuccess;
+  const auto error = report(check_enqueue(stream_of(stream)));
+  if (error == cudaSuccess) {
+    count(&Counts::kernels);
+    const std::string& name = kernel_name(kernel);
+    enqueue(stream_of(stream), name, decode(name, arguments, grid.x));
+  }
+  return error;
 }
 
 }  // namespace

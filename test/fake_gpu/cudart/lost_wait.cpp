@@ -19,22 +19,35 @@ Point work_before(const Point& event) {
                                  : Point{event.stream, event.number - 1};
 }
 
+/// Returns the number of operations queued and recorded on a stream.
+uint64_t operations_of(Stream* stream) {
+  const Past past = mark(stream).past;
+  const auto recorded = past.find(stream);
+  return last_of(stream).number +
+         (recorded == past.end() ? 0 : recorded->second);
+}
+
 /// The waits of one device.
 class Waits {
  public:
-  bool loses(uint64_t number, Stream* waiter, const Point& point) {
+  bool loses(uint64_t number,
+             Stream* waiter,
+             const Point& point,
+             const CaptureMark& mark) {
     if (++seen_ != number) {
-      look_for_cover(waiter, point);
+      look_for_cover(waiter, point, mark);
       return false;
     }
     waiter_ = waiter;
     point_ = point;
-    queued_ = last_of(waiter).number;
-    fate_ =
-        is_reached(work_before(point)) ? LostWait::reached : LostWait::missing;
+    mark_ = mark;
+    operations_ = operations_of(waiter);
+    const bool reached = mark.capture == 0 ? is_reached(work_before(point))
+                                           : has_waited(waiter, mark);
+    fate_ = reached ? LostWait::reached : LostWait::missing;
     if (fate_ == LostWait::missing && (settings().lose_wait > 0 || tracing())) {
       say("lost: a wait of stream " + std::to_string(waiter->id) + " for " +
-          name_of(point));
+          (mark.capture == 0 ? name_of(point) : "a captured event"));
     }
     return true;
   }
@@ -42,10 +55,13 @@ class Waits {
   LostWait fate() const { return fate_; }
 
  private:
-  void look_for_cover(Stream* waiter, const Point& point) {
+  void look_for_cover(Stream* waiter,
+                      const Point& point,
+                      const CaptureMark& mark) {
     if (fate_ == LostWait::missing && waiter == waiter_ &&
         point.stream == point_.stream && point.number >= point_.number &&
-        last_of(waiter).number == queued_) {
+        mark.capture == mark_.capture && covers(mark.past, mark_.past) &&
+        operations_of(waiter) == operations_) {
       fate_ = LostWait::covered;
     }
   }
@@ -53,7 +69,8 @@ class Waits {
   uint64_t seen_ = 0;
   Stream* waiter_ = nullptr;
   Point point_;
-  uint64_t queued_ = 0;  // operations in the waiter when the wait was lost
+  CaptureMark mark_;
+  uint64_t operations_ = 0;  // of the waiter when the wait was lost
   LostWait fate_ = LostWait::none;
 };
 
@@ -70,10 +87,10 @@ LostWaits& lost_waits() {
 
 }  // namespace
 
-bool loses(Stream* waiter, const Point& point) {
+bool loses(Stream* waiter, const Point& point, const CaptureMark& mark) {
   LostWaits& s = lost_waits();
   const std::lock_guard lock(s.mutex);
-  return s.devices[waiter->device].loses(s.number, waiter, point);
+  return s.devices[waiter->device].loses(s.number, waiter, point, mark);
 }
 
 }  // namespace fake_gpu

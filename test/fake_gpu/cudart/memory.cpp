@@ -11,6 +11,7 @@
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/log.h"
 
@@ -60,12 +61,19 @@ void check_device(const void* to,
 /// Copies as the driver does. Pageable source memory is read before the call
 /// returns, and pageable target memory is written before it returns. Pinned
 /// memory is accessed when the stream executes the copy.
-void copy(void* to, const void* from, size_t bytes, Stream* stream) {
+cudaError_t copy(void* to, const void* from, size_t bytes, Stream* stream) {
   if (bytes == 0) {
-    return;
+    return cudaSuccess;
   }
   const Place to_place = place_of(to);
   const Place from_place = place_of(from);
+  const bool pageable =
+      to_place == Place::pageable || from_place == Place::pageable;
+  const auto error = pageable && is_capturing(stream) ? check_host_wait(stream)
+                                                      : check_enqueue(stream);
+  if (error != cudaSuccess) {
+    return report(error);
+  }
   const Kind kind = kind_of(to_place, from_place);
   check_device(to, from, *stream, kind.label);
   count(kind.counter);
@@ -84,19 +92,26 @@ void copy(void* to, const void* from, size_t bytes, Stream* stream) {
     count(&Counts::blocking_copies);
     wait_for(end);
   }
+  return cudaSuccess;
 }
 
-void set(void* to, int value, size_t bytes, Stream* stream) {
-  count(&Counts::memsets);
-  enqueue(stream, "memset", [to, value, bytes] {
-    std::memset(host_address(to), value, bytes);
-    return true;
-  });
+cudaError_t set(void* to, int value, size_t bytes, Stream* stream) {
+  const auto error = report(check_enqueue(stream));
+  if (error == cudaSuccess) {
+    count(&Counts::memsets);
+    enqueue(stream, "memset", [to, value, bytes] {
+      std::memset(host_address(to), value, bytes);
+      return true;
+    });
+  }
+  return error;
 }
 
 }  // namespace
 }  // namespace fake_gpu
 
+using fake_gpu::check_host_wait;
+using fake_gpu::check_unsafe_call;
 using fake_gpu::count;
 using fake_gpu::Counts;
 using fake_gpu::report;
@@ -105,12 +120,20 @@ using fake_gpu::stream_of;
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  const auto error = report(check_unsafe_call());
+  if (error != cudaSuccess) {
+    return error;
+  }
   count(&Counts::allocations);
   *pointer = fake_gpu::allocate_device(fake_gpu::current_device(), bytes);
   return *pointer != nullptr ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFree(void* pointer) {
+  const auto error = report(check_unsafe_call());
+  if (error != cudaSuccess) {
+    return error;
+  }
   count(&Counts::frees);
   if (pointer == nullptr) {
     return cudaSuccess;
@@ -130,12 +153,20 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  const auto error = report(check_unsafe_call());
+  if (error != cudaSuccess) {
+    return error;
+  }
   count(&Counts::pinned_allocations);
   *pointer = fake_gpu::allocate_pinned(bytes);
   return *pointer != nullptr ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  const auto error = report(check_unsafe_call());
+  if (error != cudaSuccess) {
+    return error;
+  }
   fake_gpu::wait_for_device(-1);
   return pointer == nullptr || fake_gpu::free_pinned(pointer)
              ? cudaSuccess
@@ -166,15 +197,20 @@ cudaError_t cudaMemcpyAsync(void* to,
                             size_t bytes,
                             cudaMemcpyKind,
                             cudaStream_t stream) {
-  fake_gpu::copy(to, from, bytes, stream_of(stream));
-  return cudaSuccess;
+  return fake_gpu::copy(to, from, bytes, stream_of(stream));
 }
 
 cudaError_t cudaMemcpy(void* to,
                        const void* from,
                        size_t bytes,
                        cudaMemcpyKind kind) {
-  cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  auto error = report(check_host_wait(stream_of(nullptr)));
+  if (error == cudaSuccess) {
+    error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  }
+  if (error != cudaSuccess) {
+    return error;
+  }
   if (fake_gpu::device_of(to) < 0 || fake_gpu::device_of(from) < 0) {
     fake_gpu::wait_for(fake_gpu::last_of(stream_of(nullptr)));
   }
@@ -183,16 +219,14 @@ cudaError_t cudaMemcpy(void* to,
 
 cudaError_t cudaMemcpyPeerAsync(
     void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  fake_gpu::copy(to, from, bytes, stream_of(stream));
-  return cudaSuccess;
+  return fake_gpu::copy(to, from, bytes, stream_of(stream));
 }
 
 cudaError_t cudaMemsetAsync(void* pointer,
                             int value,
                             size_t bytes,
                             cudaStream_t stream) {
-  fake_gpu::set(pointer, value, bytes, stream_of(stream));
-  return cudaSuccess;
+  return fake_gpu::set(pointer, value, bytes, stream_of(stream));
 }
 
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {

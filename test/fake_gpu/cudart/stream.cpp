@@ -1,12 +1,13 @@
-#include <utility>
-
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 
+using fake_gpu::check_host_wait;
 using fake_gpu::count;
 using fake_gpu::Counts;
+using fake_gpu::report;
 using fake_gpu::Stream;
 using fake_gpu::stream_of;
 
@@ -32,12 +33,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  count(&Counts::stream_synchronizes);
-  fake_gpu::wait_for(fake_gpu::last_of(stream_of(stream)));
-  return cudaSuccess;
+  const auto error = report(check_host_wait(stream_of(stream)));
+  if (error == cudaSuccess) {
+    count(&Counts::stream_synchronizes);
+    fake_gpu::wait_for(fake_gpu::last_of(stream_of(stream)));
+  }
+  return error;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const auto error = report(check_host_wait(stream_of(stream)));
+  if (error != cudaSuccess) {
+    return error;
+  }
   return fake_gpu::query(fake_gpu::last_of(stream_of(stream)))
              ? cudaSuccess
              : cudaErrorNotReady;
@@ -46,24 +54,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream,
                                cudaHostFn_t function,
                                void* data) {
-  fake_gpu::enqueue(stream_of(stream), "host function", [function, data] {
-    function(data);
-    return true;
-  });
-  return cudaSuccess;
-}
-
-// Graph capture is not supported, so no stream is ever capturing.
-cudaError_t cudaStreamIsCapturing(cudaStream_t,
-                                  cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local auto current = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, current);
-  return cudaSuccess;
+  const auto error = report(fake_gpu::check_enqueue(stream_of(stream)));
+  if (error == cudaSuccess) {
+    fake_gpu::enqueue(stream_of(stream), "host function", [function, data] {
+      function(data);
+      return true;
+    });
+  }
+  return error;
 }
 
 }  // extern "C"

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <exception>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/memory.h"
 #include "test/fake_gpu/engine/stream_set.h"
 #include "test/fake_gpu/log.h"
@@ -249,9 +251,18 @@ Point enqueue(Stream* stream,
               std::string label,
               Step step,
               std::function<bool()> wanted) {
-  return engine().enqueue(
-      stream,
-      Operation{std::move(label), std::move(step), {}, std::move(wanted)});
+  Operation operation{std::move(label), std::move(step), {}, std::move(wanted)};
+  if (!is_capturing(stream)) {
+    return engine().enqueue(stream, std::move(operation));
+  }
+  // Shared, because a launch need not copy the step.
+  const auto shared = std::make_shared<const Operation>(std::move(operation));
+  record(stream, [shared](Stream* hidden) {
+    return engine().enqueue(
+        hidden,
+        Operation{shared->label, [shared] { return shared->step(); }, {}, {}});
+  });
+  return {};
 }
 
 void enqueue_wait(Stream* stream, const Point& point) {

@@ -17,7 +17,9 @@ Stream* default_stream(int device);
 Stream* create_stream(int device, Stream::Kind kind);
 
 /// Adds an operation and returns its place. `wanted`, if given, returns true
-/// while another process waits for the operation; it must not block.
+/// while another process waits for the operation; it must not block. On a
+/// capturing stream, records the operation instead: the step runs once in each
+/// launch of the graph, and the place is one that is reached already.
 Point enqueue(Stream* stream,
               std::string label,
               Step step,

@@ -5,6 +5,8 @@
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/nccl/call.h"
 
 namespace fake_gpu {
@@ -28,13 +30,16 @@ ncclResult_t call(uint64_t Counts::*counter,
   if (shape.count == 0) {
     return ncclSuccess;
   }
+  Stream* target = stream_of(stream, comm->device);
+  if (report(check_enqueue(target)) != cudaSuccess) {
+    return ncclUnhandledCudaError;
+  }
   Call result;
   result.communicator = comm;
   result.shape = shape;
   result.send = static_cast<const char*>(buffers.send);
   result.receive = static_cast<char*>(buffers.receive);
-  result.stream = stream_of(stream, comm->device);
-  result.number = ++comm->calls;
+  result.stream = target;
   submit(std::move(result));
   return ncclSuccess;
 }

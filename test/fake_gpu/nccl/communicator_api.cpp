@@ -51,6 +51,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
     case ncclSystemError:
       return "unhandled system error";
     case ncclInvalidArgument:

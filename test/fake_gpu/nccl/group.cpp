@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/nccl/call.h"
 
@@ -16,9 +17,10 @@ struct Group {
 thread_local Group group;
 
 /// Queues one operation for all calls of a group on one stream.
-void queue(Stream* stream, std::vector<Call> list) {
-  auto calls = std::make_shared<std::vector<Call>>(std::move(list));
-  for (const Call& call : *calls) {
+Point queue(Stream* stream, const std::vector<Call>& list) {
+  auto calls = std::make_shared<std::vector<Call>>(list);
+  for (Call& call : *calls) {
+    call.number = ++call.communicator->calls;
     ++call.communicator->unfinished;
   }
   const auto step = [calls] {
@@ -38,6 +40,18 @@ void queue(Stream* stream, std::vector<Call> list) {
   for (const Call& call : *calls) {
     call.communicator->note(point);
   }
+  return point;
+}
+
+/// Queues the calls, or records them: each launch of the graph makes them anew.
+void queue_or_record(Stream* stream, std::vector<Call> calls) {
+  if (is_capturing(stream)) {
+    record(stream, [calls = std::move(calls)](Stream* hidden) {
+      return queue(hidden, calls);
+    });
+  } else {
+    queue(stream, calls);
+  }
 }
 
 }  // namespace
@@ -47,7 +61,7 @@ void submit(Call call) {
     group.calls.push_back(std::move(call));
   } else {
     Stream* stream = call.stream;
-    queue(stream, {std::move(call)});
+    queue_or_record(stream, {std::move(call)});
   }
 }
 
@@ -64,7 +78,7 @@ void close_group() {
     streams[call.stream].push_back(std::move(call));
   }
   for (auto& [stream, calls] : streams) {
-    queue(stream, std::move(calls));
+    queue_or_record(stream, std::move(calls));
   }
 }
 

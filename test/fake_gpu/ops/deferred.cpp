@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -11,6 +13,7 @@
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/engine/captures.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/engine/memory.h"
 #include "test/fake_gpu/log.h"
@@ -178,16 +181,24 @@ Arguments run_on_host(const c10::OperatorHandle& op, Arguments arguments) {
   return arguments;
 }
 
-/// Draws the seed of a random operator from the device's generator, one number
-/// per call.
-uint64_t next_seed(const IValue& generator, c10::Device device) {
+/// Draws from the device's generator, one number per call.
+at::PhiloxCudaState draw(const IValue& generator, c10::Device device) {
   auto source = generator.isNone()
                     ? at::globalContext().defaultGenerator(device)
                     : generator.toGenerator();
   const std::lock_guard lock(source.mutex());
-  const uint64_t seed = source.current_seed() * 1000003 + source.get_offset();
-  source.set_offset(source.get_offset() + 4);
-  return seed;
+  return source.get<at::CUDAGeneratorImpl>()->philox_cuda_state(4);
+}
+
+/// Returns the CPU generator of a random operator that runs. A recorded
+/// operator reads seed and offset from the device's memory, as its kernel does.
+at::Generator generator_at(const at::PhiloxCudaState& drawn) {
+  const uint64_t seed =
+      drawn.captured_ ? *host_address(drawn.seed_.ptr) : drawn.seed_.val;
+  const uint64_t offset = drawn.captured_ ? *host_address(drawn.offset_.ptr) +
+                                                drawn.offset_intragraph_
+                                          : drawn.offset_.val;
+  return at::detail::createCPUGenerator(seed * 1000003 + offset);
 }
 
 /// Returns the tensors for the results: the `out` arguments, resized, or new
@@ -223,6 +234,7 @@ std::vector<Tensor> make_results(const c10::OperatorHandle& op,
 bool answer_now(const c10::OperatorHandle& op,
                 const Arguments& arguments,
                 c10::Device device) {
+  C10_CUDA_CHECK(check_host_wait(current_stream(device)));
   count(&Counts::stream_synchronizes);
   wait_for(last_of(current_stream(device)));
   return run_on_host(op, map_tensors(arguments, host_alias)).at(0).toBool();
@@ -231,9 +243,15 @@ bool answer_now(const c10::OperatorHandle& op,
 /// Queues the operator. Results are copied to `results`; written arguments are
 /// modified by the operator itself.
 void queue(const c10::OperatorHandle& op,
-           Arguments inputs,
+           const Signature& signature,
+           const Arguments& arguments,
            const std::vector<Tensor>& results,
            c10::Device device) {
+  C10_CUDA_CHECK(check_enqueue(current_stream(device)));
+  const auto inputs = map_tensors(arguments, host_alias);
+  const int generator = signature.generator;
+  const auto drawn = generator < 0 ? at::PhiloxCudaState()
+                                   : draw(arguments[generator], device);
   std::vector<Tensor> outputs;
   for (const Tensor& result : results) {
     outputs.push_back(result.defined() ? host_alias(result) : Tensor());
@@ -241,8 +259,12 @@ void queue(const c10::OperatorHandle& op,
   count(&Counts::operators);
   enqueue(current_stream(device),
           op.schema().name(),
-          [op, inputs = std::move(inputs), outputs = std::move(outputs)] {
-            const auto values = run_on_host(op, inputs);
+          [op, inputs, generator, drawn, outputs = std::move(outputs)] {
+            auto own = inputs;
+            if (generator >= 0) {
+              own[generator] = generator_at(drawn);
+            }
+            const auto values = run_on_host(op, std::move(own));
             for (size_t i = 0; i < outputs.size(); ++i) {
               if (outputs[i].defined()) {
                 outputs[i].copy_(values[i].toTensor());
@@ -268,20 +290,13 @@ void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   auto dry = map_tensors(arguments, host_zeros);
-  auto inputs = Arguments();
   if (signature.generator >= 0) {
-    const auto seed = next_seed(arguments[signature.generator], device);
-    dry[signature.generator] = at::detail::createCPUGenerator(seed);
-    inputs = map_tensors(arguments, host_alias);
-    inputs[signature.generator] = at::detail::createCPUGenerator(seed);
+    dry[signature.generator] = at::detail::createCPUGenerator();
   }
   const auto results =
       make_results(op, signature, arguments, std::move(dry), device);
-  if (signature.generator < 0) {
-    // After make_results, which may have reallocated an `out` argument.
-    inputs = map_tensors(arguments, host_alias);
-  }
-  queue(op, std::move(inputs), results, device);
+  // After make_results, which may have reallocated an `out` argument.
+  queue(op, signature, arguments, results, device);
   if (signature.returns_written) {
     for (const size_t i : signature.written) {
       stack->push_back(arguments[i]);

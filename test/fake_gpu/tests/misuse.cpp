@@ -75,7 +75,7 @@ int touch_another_device(bool with_kernel) {
 }
 
 int call_missing_function() {
-  return cudaGraphLaunch(nullptr, nullptr);
+  return cudaGraphDebugDotPrint(nullptr, nullptr, 0);
 }
 
 /// Reports a collective that does not end instead of waiting for it forever.
