@@ -61,13 +61,14 @@ std::shared_ptr<Stateful> variable_state(const std::string& name,
 /// is on a GPU.
 ///
 /// All tensors in the file are CPU tensors; loading copies them to the device
-/// of the model. Peak of host memory: every rank holds the whole file while it
-/// loads, rank 0 while it saves. A file from Python with the same entries loads
-/// too, if torch.save of PyTorch 1.6 or later wrote it with pickle protocol 2
-/// or later, and its numbers are not NumPy's. The floating-point tensors of a
-/// model, in any file, are converted to the dtype of the model, and whole
-/// numbers may stand for floats. Any other value of another type or shape is an
-/// error.
+/// of the model. Loading maps the file: the ranks of a host read its tensors
+/// from the kernel's page cache, one after the other. Saving holds the whole
+/// file in the host memory of rank 0. A file from Python with the same entries
+/// loads too, if torch.save of PyTorch 1.6 or later wrote it with pickle
+/// protocol 2 or later, and its numbers are not NumPy's. The floating-point
+/// tensors of a model, in any file, are converted to the dtype of the model,
+/// and whole numbers may stand for floats. Any other value of another type or
+/// shape is an error.
 ///
 /// Models, samplers and objects in a shared_ptr are shared; optimizers,
 /// scalers, other objects and variables must outlive the Checkpoint. Not
@@ -212,6 +213,8 @@ class Checkpoint {
   /// state in the file.
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
+  /// During the call other programs may replace or remove the file, but must
+  /// not change its bytes in place.
   /// @throws c10::Error on every rank if any rank finds the file missing,
   ///   truncated, damaged or an entry that does not fit (the error names it),
   ///   or if ranks see different files. Nothing is changed then. If a rank

@@ -228,10 +228,12 @@ void save_state_dict(const Module& module, const std::string& path) {
 IncompatibleKeys load_state_dict(Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options) {
-  const auto value = detail::read_torch_file(path).value;
+  const auto file = detail::read_torch_file(path);
   return detail::explain("Cannot load " + path, [&] {
     return load_state_dict(
-        module, detail::to_state_dict(detail::find_state_dict(value)), options);
+        module,
+        detail::to_state_dict(detail::find_state_dict(file.value)),
+        options);
   });
 }
 

@@ -50,8 +50,8 @@ namespace ddp {
 ///
 /// Peak of memory: `state_dict`, which `ddp::Checkpoint` calls to save, holds
 /// in host memory the whole state on rank 0 and, as bytes, up to three copies
-/// of one rank's part on every rank. Loading a checkpoint holds the whole state
-/// in host memory on every rank.
+/// of one rank's part on every rank. Loading a checkpoint copies each rank's
+/// part alone.
 ///
 /// Thread contract: one thread per rank. The constructor, `step`,
 /// `add_param_group` and `state_dict` are collective, the others are not.

@@ -87,14 +87,18 @@ inline std::string tensor(const std::string& type, int32_t count) {
 using Records = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns a file in the format of torch.save.
-inline std::string zip_of(const Records& records, bool check_sums = true) {
+/// @param alignment  of the records' bytes; torch.save's by default.
+inline std::string zip_of(const Records& records,
+                          bool check_sums = true,
+                          uint64_t alignment = 64) {
   std::string bytes;
   caffe2::serialize::PyTorchStreamWriter archive(
       [&bytes](const void* data, size_t size) {
         bytes.append(static_cast<const char*>(data), size);
         return size;
       },
-      check_sums);
+      check_sums,
+      alignment);
   for (const auto& [name, data] : records) {
     archive.writeRecord(name, data.data(), data.size());
   }

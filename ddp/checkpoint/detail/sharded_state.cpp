@@ -52,7 +52,8 @@ at::Tensor shared_values(const Unit& unit, size_t index) {
       view.options());
 }
 
-/// Returns a rank's part of a tensor of the parameter's shape.
+/// Returns a rank's part of a tensor of the parameter's shape: a view if the
+/// tensor has the parameter's strides.
 at::Tensor part_of(const UnitPlace& place, const at::Tensor& value, int rank) {
   const auto& like = place.unit->parameters()[place.index].tensor;
   TORCH_CHECK(value.sizes() == like.sizes(),
@@ -61,9 +62,18 @@ at::Tensor part_of(const UnitPlace& place, const at::Tensor& value, int rank) {
               ", but got ",
               value.sizes());
   const auto [first, size] = place.unit->part_of(place.index, rank);
+  if (value.strides() == like.strides()) {
+    return value.as_strided({size}, {1}, value.storage_offset() + first);
+  }
+  // The whole copy exists during this call alone.
   return at::empty_strided(like.sizes(), like.strides(), value.options())
       .copy_(value)
-      .as_strided({size}, {1}, first);
+      .as_strided({size}, {1}, first)
+      .clone();
+}
+
+at::Tensor my_part_of(const UnitPlace& place, const at::Tensor& value) {
+  return part_of(place, value, place.unit->owner().group()->getRank());
 }
 
 /// Returns the parts of all ranks as a tensor of the parameter's shape on rank
@@ -87,10 +97,14 @@ class ShardedOptimizerState : public Stateful {
     return change_tensors(inner_->state_dict(), gather_parts);
   }
   void check_state_dict(const IValue& state) const override {
-    inner_->check_state_dict(parts_of(state));
+    inner_->check_state_dict(change_tensors(state, my_part_of));
   }
   void load_state_dict(const IValue& state) override {
-    inner_->load_state_dict(parts_of(state));
+    // The optimizer may keep these tensors, so they must not be views.
+    inner_->load_state_dict(change_tensors(
+        state, [](const UnitPlace& place, const at::Tensor& value) {
+          return my_part_of(place, value).clone();
+        }));
   }
   CheckpointScope checkpoint_scope() const override {
     return inner_->checkpoint_scope();
@@ -99,13 +113,6 @@ class ShardedOptimizerState : public Stateful {
  private:
   using Change =
       std::function<at::Tensor(const UnitPlace& place, const at::Tensor&)>;
-
-  IValue parts_of(const IValue& state) const {
-    return change_tensors(
-        state, [](const UnitPlace& place, const at::Tensor& value) {
-          return part_of(place, value, place.unit->owner().group()->getRank());
-        });
-  }
 
   /// Returns the value of `optimizer_to_value` with other tensors as the states
   /// of leaves. A value of another form is left to the optimizer's own check.
@@ -196,7 +203,7 @@ void load_tensor(const at::Tensor& mine, const at::Tensor& value) {
     return copy_once(mine, value);
   }
   at::Tensor leaf = place.unit->leaves()[place.index];
-  leaf.copy_(part_of(place, value, place.unit->owner().group()->getRank()));
+  leaf.copy_(my_part_of(place, value));
 }
 
 std::shared_ptr<Stateful> with_whole_states(

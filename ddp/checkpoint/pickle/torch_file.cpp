@@ -1,7 +1,10 @@
 #include "ddp/checkpoint/pickle/torch_file.h"
 
+#include <cstring>
+#include <exception>
 #include <utility>
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/hash.h>
 
 #include "ddp/checkpoint/pickle/unpickler.h"
@@ -15,30 +18,49 @@ namespace {
 TorchFile read_archive(const std::string& path) {
   const ZipReader zip(path);
   size_t content = 0;
-  const auto read = [&](const std::string& name) {
-    auto record = zip.read(name);
+  const auto add = [&](ZipReader::Record record) {
     content = c10::hash_combine(content, record.crc);
     return std::move(record.bytes);
   };
-  TORCH_CHECK(!zip.has("byteorder") || text_of(read("byteorder")) == "little",
-              "it was written on a big-endian machine");
+  TORCH_CHECK(
+      !zip.has("byteorder") || text_of(add(zip.read("byteorder"))) == "little",
+      "it was written on a big-endian machine");
+  TorchFile file;
   const auto read_storage =
       [&](const std::string& key, int64_t count, int64_t element_size) {
-        auto bytes = read("data/" + key);
+        auto bytes = add(zip.map("data/" + key));
         TORCH_CHECK(bytes.numel() / element_size == count,
                     "its record \"data/",
                     key,
                     "\" has another size than its pickle says");
+        file.mapped.emplace_back(bytes.storage());
         return bytes;
       };
-  const auto pickle = read("data.pkl");
-  TorchFile file;
+  const auto pickle = add(zip.read("data.pkl"));
   file.value = unpickle(text_of(pickle), read_storage);
   file.content_id = std::to_string(content);
   return file;
 }
 
 }  // namespace
+
+MappedStorage::~MappedStorage() {
+  // A storage that is not mapped has LibTorch's allocator and is resizable.
+  if (!storage_ || storage_.use_count() == 1 || storage_.resizable()) {
+    return;
+  }
+  auto* allocator = c10::GetCPUAllocator();
+  try {
+    auto copy = allocator->allocate(storage_.nbytes());
+    std::memcpy(copy.mutable_get(), storage_.data(), storage_.nbytes());
+    auto* impl = storage_.unsafeGetStorageImpl();
+    impl->set_data_ptr_noswap(std::move(copy));
+    impl->set_allocator(allocator);
+    impl->set_resizable(true);
+  } catch (const std::exception&) {
+    // Without memory for the copy the tensors keep the mapping.
+  }
+}
 
 TorchFile read_torch_file(const std::string& path) {
   return explain("Cannot load " + path, [&] { return read_archive(path); });

@@ -1,16 +1,36 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
 
 #include "ddp/base/atomic_file.h"
 #include "ddp/checkpoint/pickle/pickler.h"
 
 namespace ddp::detail {
 
-/// The content of a file.
+/// A storage whose memory is a mapped file. The destructor gives the storage
+/// memory of its own if tensors still use it.
+class MappedStorage {
+ public:
+  explicit MappedStorage(c10::Storage storage) : storage_(std::move(storage)) {}
+  MappedStorage(MappedStorage&&) = default;
+  MappedStorage& operator=(MappedStorage&&) = default;
+  ~MappedStorage();
+
+ private:
+  c10::Storage storage_;
+};
+
+/// The content of a file. While a TorchFile exists, large storages of `value`
+/// are mapped: several processes that load one file need its memory only once,
+/// in the kernel's page cache. Tensors that outlive the TorchFile then own
+/// their memory.
 struct TorchFile {
+  std::vector<MappedStorage> mapped;  // destroyed after the value
   c10::IValue value;
   /// Equal for equal contents: a check sum of all bytes that were read.
   std::string content_id;
@@ -22,8 +42,8 @@ struct TorchFile {
 /// Python objects.
 ///
 /// For any file content, this function needs at most the memory of the file's
-/// storages and about 450 bytes for each byte of its pickle, and returns or
-/// throws in bounded time.
+/// storages, of which it maps the large ones, and about 450 bytes for each byte
+/// of its pickle, and returns or throws in bounded time.
 ///
 /// @throws c10::Error that names the file and the reason. The error of a file
 ///   in torch.save's format before PyTorch 1.6 tells how to convert it.

@@ -1,6 +1,7 @@
 #include "ddp/checkpoint/pickle/zip_reader.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <c10/core/alignment.h>
 
 namespace ddp::detail {
 
@@ -49,6 +51,10 @@ constexpr uint64_t kEnd64LocatorSize = 20;
 constexpr uint64_t kMaxComment = 0xFFFF;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kStored = 0;
+
+// The kernel limits the number of mappings of a process, to 65,530 by default.
+constexpr uint64_t kLeastMapped = 256 << 10;
+constexpr uint64_t kChunk = 1 << 20;  // of a file that is only verified
 
 std::string_view part(std::string_view bytes, uint64_t offset, uint64_t size) {
   TORCH_CHECK(offset <= bytes.size() && size <= bytes.size() - offset, kCutOff);
@@ -92,10 +98,32 @@ std::string without_archive_folder(const std::string& name) {
   return name.substr(name.find('/') + 1);
 }
 
+/// Maps bytes of a file. Returns an undefined tensor if the file system does
+/// not support this.
+at::Tensor map_file(int fd, uint64_t offset, uint64_t size) {
+  const uint64_t shift =
+      offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t length = shift + size;
+  void* start = ::mmap(nullptr,
+                       length,
+                       PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_NORESERVE,
+                       fd,
+                       static_cast<off_t>(offset - shift));
+  if (start == MAP_FAILED) {
+    return {};
+  }
+  return at::from_blob(
+      static_cast<char*>(start) + shift,
+      {static_cast<int64_t>(size)},
+      [start, length](void* /*bytes*/) { ::munmap(start, length); },
+      at::kByte);
+}
+
 }  // namespace
 
-uint32_t crc32(const void* data, size_t size) {
-  return libtorch::crc32_fast(data, size);
+uint32_t crc32(const void* data, size_t size, uint32_t before) {
+  return libtorch::crc32_fast(data, size, before);
 }
 
 ZipReader::ZipReader(const std::string& path)
@@ -132,25 +160,52 @@ std::vector<std::string> ZipReader::names() const {
 }
 
 ZipReader::Record ZipReader::read(const std::string& name) const {
-  const auto found = entries_.find(name);
-  TORCH_CHECK(found != entries_.end(), "it has no record \"", name, "\"");
-  const Entry& entry = found->second;
-  TORCH_CHECK(entry.method == kStored,
-              "its record \"",
-              name,
-              "\" is compressed, which torch.save does not do");
+  const Entry& entry = find(name);
   const uint64_t offset = data_offset(entry);
-  TORCH_CHECK(offset <= file_size_ && entry.size <= file_size_ - offset,
-              kCutOff);
   Record record;
   record.bytes = at::empty({static_cast<int64_t>(entry.size)}, at::kByte);
   read_file(offset, record.bytes.mutable_data_ptr(), entry.size);
   record.crc = crc32(record.bytes.const_data_ptr(), entry.size);
-  TORCH_CHECK(!has_check_sums_ || record.crc == entry.crc,
-              "the check sum of its record \"",
-              name,
-              "\" is wrong: it was damaged after it was written");
+  check_sum(entry, record.crc);
   return record;
+}
+
+ZipReader::Record ZipReader::map(const std::string& name) const {
+  const Entry& entry = find(name);
+  const uint64_t offset = data_offset(entry);
+  Record record;
+  if (entry.size >= kLeastMapped && offset % c10::gAlignment == 0) {
+    record.bytes = map_file(file_.get(), offset, entry.size);
+  }
+  if (!record.bytes.defined()) {
+    return read(name);
+  }
+  // By a system call, which returns an error where the mapping has a signal.
+  std::vector<char> chunk(std::min(entry.size, kChunk));
+  for (uint64_t at = 0; at < entry.size; at += chunk.size()) {
+    const auto size = std::min<uint64_t>(chunk.size(), entry.size - at);
+    read_file(offset + at, chunk.data(), size);
+    record.crc = crc32(chunk.data(), size, record.crc);
+  }
+  check_sum(entry, record.crc);
+  return record;
+}
+
+const ZipReader::Entry& ZipReader::find(const std::string& name) const {
+  const auto found = entries_.find(name);
+  TORCH_CHECK(found != entries_.end(), "it has no record \"", name, "\"");
+  TORCH_CHECK(found->second.method == kStored,
+              "its record \"",
+              name,
+              "\" is compressed, which torch.save does not do");
+  return found->second;
+}
+
+void ZipReader::check_sum(const Entry& entry, uint32_t crc) const {
+  TORCH_CHECK(!has_check_sums_ || crc == entry.crc,
+              "the check sum of its record \"",
+              without_archive_folder(entry.name),
+              "\" is wrong: it was damaged after it was written");
 }
 
 void ZipReader::read_file(uint64_t offset, void* out, uint64_t size) const {
@@ -186,7 +241,11 @@ uint64_t ZipReader::data_offset(const Entry& entry) const {
                   get<uint16_t>(header, 26) == entry.name.size() &&
                   header.substr(kLocalHeaderSize) == entry.name,
               kCutOff);
-  return entry.header_offset + header.size() + get<uint16_t>(header, 28);
+  const uint64_t offset =
+      entry.header_offset + header.size() + get<uint16_t>(header, 28);
+  TORCH_CHECK(offset <= file_size_ && entry.size <= file_size_ - offset,
+              kCutOff);
+  return offset;
 }
 
 ZipReader::Directory ZipReader::find_directory() const {

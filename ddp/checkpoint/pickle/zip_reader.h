@@ -15,7 +15,8 @@ namespace ddp::detail {
 
 /// Returns the check sum of zip files (CRC-32/ISO-HDLC) of `size` bytes at an
 /// address that is divisible by 4.
-uint32_t crc32(const void* data, size_t size);
+/// @param before  check sum of the bytes before these.
+uint32_t crc32(const void* data, size_t size, uint32_t before = 0);
 
 /// Views the memory of a contiguous tensor, such as the bytes of a record.
 inline std::string_view text_of(const at::Tensor& bytes) {
@@ -35,7 +36,7 @@ inline std::string_view text_of(const at::Tensor& bytes) {
 class ZipReader {
  public:
   struct Record {
-    at::Tensor bytes;  ///< of dtype uint8; owns its memory
+    at::Tensor bytes;  ///< of dtype uint8
     uint32_t crc = 0;  ///< check sum of the bytes
   };
 
@@ -52,8 +53,14 @@ class ZipReader {
   /// Returns the names of all records, sorted.
   std::vector<std::string> names() const;
 
-  /// Reads a record and verifies its check sum.
+  /// Reads a record into memory and verifies its check sum.
   Record read(const std::string& name) const;
+
+  /// As `read`, but maps a large record: the processes that map the file share
+  /// the kernel's page cache. Writing to the bytes does not change the file. If
+  /// the file is cut off in place after this call, access to the bytes ends the
+  /// process by SIGBUS.
+  Record map(const std::string& name) const;
 
  private:
   struct Entry {
@@ -74,7 +81,9 @@ class ZipReader {
   Directory find_directory() const;
   uint64_t add_entry(std::string_view directory);
   void check_overlaps() const;
+  const Entry& find(const std::string& name) const;
   uint64_t data_offset(const Entry& entry) const;
+  void check_sum(const Entry& entry, uint32_t crc) const;
 
   FileDescriptor file_;
   uint64_t file_size_ = 0;

@@ -586,6 +586,30 @@ TEST_CASE("A damaged checkpoint leaves the training as it is", "[checkpoint]") {
   CHECK(training.checkpoint.step() == 3);
 }
 
+TEST_CASE("A resumed training does not depend on the file", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  torch::nn::Linear net(400, 400);
+  torch::optim::Adam optimizer(net->parameters());
+  torch::Tensor kept = torch::ones({400, 400});
+  Checkpoint checkpoint(net);
+  checkpoint.add("optimizer", optimizer).add("kept", kept);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    net->forward(torch::ones({1, 400})).pow(2).mean().backward();
+    optimizer.step();
+  };
+  step();
+  checkpoint.save(path);
+  step();
+  const auto expected = net->weight.detach().clone();
+  checkpoint.load(path);
+  std::filesystem::resize_file(path, 0);
+  step();
+  CHECK(torch::equal(net->weight, expected));
+  CHECK(torch::equal(kept, torch::ones({400, 400})));
+}
+
 TEST_CASE("A failed save leaves the previous checkpoint", "[checkpoint]") {
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";

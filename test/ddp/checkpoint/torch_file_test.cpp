@@ -2,7 +2,11 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include <ATen/Functions.h>
 
@@ -19,6 +23,7 @@ using ddp::detail::read_torch_file;
 using ddp::test::legacy_start;
 using ddp::test::pickle_of;
 using ddp::test::raw;
+using ddp::test::read_file;
 using ddp::test::Records;
 using ddp::test::TemporaryFolder;
 using ddp::test::tensor;
@@ -40,6 +45,32 @@ Records four_floats() {
   return {{"data.pkl", pickle_of(tensor("FloatStorage", 4))},
           {"byteorder", "little"},
           {"data/0", data}};
+}
+
+constexpr int64_t kLarge = 1'000'000;  // elements of a storage
+
+/// Writes a file with a large tensor and returns the tensor.
+at::Tensor write_large(const std::string& path) {
+  const auto value = at::arange(kLarge, at::kFloat);
+  ddp::detail::write_torch_file(path, value);
+  return value;
+}
+
+/// Returns true if the tensor's memory is a mapping of the file.
+bool is_mapped(const at::Tensor& tensor, const std::string& path) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    fields >> std::hex >> begin >> dash >> end;
+    if (begin <= address && address < end) {
+      return line.find(path) != std::string::npos;
+    }
+  }
+  return false;
 }
 
 /// Returns the position of a record in the zip's central directory.
@@ -161,6 +192,69 @@ TEST_CASE("A file of a big-endian machine is refused", "[torch_file]") {
   records[1].second = "big";
   write_file(path, zip_of(records));
   CHECK_THAT(load_error(path), Contains("big-endian"));
+}
+
+TEST_CASE("Large storages are mapped", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  const auto value = write_large(path);
+  const auto bytes = read_file(path);
+  const auto file = read_torch_file(path);
+  auto tensor = file.value.toTensor();
+  CHECK(is_mapped(tensor, path));
+  CHECK(at::equal(tensor, value));
+  tensor.zero_();
+  CHECK(read_file(path) == bytes);
+}
+
+TEST_CASE("Tensors outlive the file that they were read from", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  const auto value = write_large(path);
+  const auto tensor = read_torch_file(path).value.toTensor();
+  const auto half = read_torch_file(path).value.toTensor().narrow(0, 5, 10);
+  REQUIRE_FALSE(is_mapped(tensor, path));
+  REQUIRE_FALSE(is_mapped(half, path));
+  std::filesystem::resize_file(path, 0);
+  CHECK(at::equal(tensor, value));
+  CHECK(at::equal(half, value.narrow(0, 5, 10)));
+  tensor.resize_({2 * kLarge});
+  CHECK(at::equal(tensor.narrow(0, 0, kLarge), value));
+}
+
+TEST_CASE("Damage in a large storage is found", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  write_large(path);
+  auto bytes = read_file(path);
+  for (const size_t place : {100'000U, 3'999'999U}) {
+    bytes[place] ^= 1;
+    write_file(path, bytes);
+    CHECK_THAT(load_error(path),
+               Contains("check sum of its record \"data/0\" is wrong"));
+    bytes[place] ^= 1;
+  }
+  write_file(path, bytes);
+  CHECK(load_error(path).empty());
+}
+
+TEST_CASE("A large storage at an odd place is read", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  const auto value = at::arange(kLarge, at::kFloat);
+  Records records = {
+      {"data.pkl", pickle_of(tensor("FloatStorage", kLarge))},
+      {"data/0",
+       {static_cast<const char*>(value.const_data_ptr()), value.nbytes()}}};
+  for (const char* odd : {"", "1", "12", "123"}) {
+    auto changed = records;
+    changed.insert(changed.begin(), {"odd", odd});
+    write_file(path, zip_of(changed, /*check_sums=*/true, /*alignment=*/1));
+    const auto file = read_torch_file(path);
+    const auto read = file.value.toTensor();
+    CHECK(reinterpret_cast<uintptr_t>(read.const_data_ptr()) % 64 == 0);
+    CHECK(at::equal(read, value));
+  }
 }
 
 }  // namespace torch_file_test

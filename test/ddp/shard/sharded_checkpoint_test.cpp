@@ -141,6 +141,29 @@ TEST_CASE("the file of shards goes on with any number of ranks", "[shard]") {
   check_equal(values_in(folder / "plain.pt"), values_in(folder / "sharded.pt"));
 }
 
+TEST_CASE("a resumed rank keeps its part of the optimizer's state alone",
+          "[shard]") {
+  const int ranks = GENERATE(2, 3);
+  const test::TemporaryFolder folder;
+  const auto kind = Elementwise::adamw;
+  train_file<Plain>(2, kind, "", folder / "first.pt");
+  run(ranks, [&](const Group& group) {
+    Sharded training(group, kind);
+    training.checkpoint->load(folder / "first.pt");
+    for (const auto& leaf : training.model->parameters()) {
+      auto& state = training.optimizer->state();
+      const auto found = state.find(leaf.unsafeGetTensorImpl());
+      if (found == state.end()) {
+        continue;  // a frozen parameter
+      }
+      const auto& adamw =
+          static_cast<torch::optim::AdamWParamState&>(*found->second);
+      TORCH_CHECK(adamw.exp_avg().storage().nbytes() == leaf.nbytes());
+      TORCH_CHECK(adamw.exp_avg_sq().storage().nbytes() == leaf.nbytes());
+    }
+  });
+}
+
 TEST_CASE("a checkpoint of the module within the shards is the same",
           "[shard]") {
   const test::TemporaryFolder folder;
