@@ -6,6 +6,7 @@
 
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
+#include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
@@ -176,10 +177,32 @@ std::vector<const Module*> Checkpoint::modules() const {
 void Checkpoint::save(const std::string& path) const {
   const Communicator ranks(group_);
   const auto value = collect(path, ranks);
+  write_on_first(
+      path, value, ranks, [&] { detail::write_torch_file(path, value); });
+}
+
+void Checkpoint::write_on_first(const std::string& path,
+                                const IValue& value,
+                                const Communicator& ranks,
+                                const std::function<void()>& write) {
+  const auto read_rest = [&] {
+    detail::explain("Cannot save " + path, [&] { detail::read_rest(value); });
+  };
   ranks.run_on_all([&] {
-    if (ranks.rank() == 0) {
-      detail::write_torch_file(path, value);
+    try {
+      if (ranks.rank() == 0) {
+        write();
+      }
+    } catch (const std::exception&) {
+      // The other ranks wait in the reads that the error has left out.
+      try {
+        read_rest();
+      } catch (const std::exception&) {
+        // The first error is the cause.
+      }
+      throw;
     }
+    read_rest();
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,8 +63,9 @@ std::shared_ptr<Stateful> variable_state(const std::string& name,
 ///
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Loading maps the file: the ranks of a host read its tensors
-/// from the kernel's page cache, one after the other. Saving holds the whole
-/// file in the host memory of rank 0. A file from Python with the same entries
+/// from the kernel's page cache, one after the other. Saving copies tensors of
+/// GPUs and of sharded optimizers to the host memory of rank 0, one after the
+/// other. A file from Python with the same entries
 /// loads too, if torch.save of PyTorch 1.6 or later wrote it with pickle
 /// protocol 2 or later, and its numbers are not NumPy's. The floating-point
 /// tensors of a model, in any file, are converted to the dtype of the model,
@@ -245,6 +247,12 @@ class Checkpoint {
   /// Returns the value to write on rank 0. Collective.
   c10::IValue collect(const std::string& path,
                       const detail::Communicator& ranks) const;
+  /// Calls `write` on rank 0, while the other ranks take part in the reads of
+  /// the value's DeferredTensors. Collective.
+  static void write_on_first(const std::string& path,
+                             const c10::IValue& value,
+                             const detail::Communicator& ranks,
+                             const std::function<void()>& write);
   /// Reads the file on every rank. Collective. Returns the reason if it is not
   /// the same valid file on all ranks, otherwise "".
   static std::string read(const std::string& path,

@@ -97,11 +97,8 @@ void CheckpointFolder::save(const Checkpoint& checkpoint) {
   const auto step = checkpoint.step();
   const auto path = folder_ + "/" + detail::checkpoint_name(step);
   const auto value = checkpoint.collect(path, ranks);
-  ranks.run_on_all([&] {
-    if (ranks.rank() == 0) {
-      write(path, step, value);
-    }
-  });
+  Checkpoint::write_on_first(
+      path, value, ranks, [&] { write(path, step, value); });
 }
 
 void CheckpointFolder::write(const std::string& path,
@@ -112,10 +109,10 @@ void CheckpointFolder::write(const std::string& path,
     ::mkdir(folder_.c_str(), 0777);
     auto plan = detail::plan_save(
         names_in(folder_), unsound_, step, options_.keep_last());
-    auto pickled =
-        detail::pickle(value,
-                       options_.in_background() ? detail::Storages::copied
-                                                : detail::Storages::shared);
+    auto pickled = detail::pickle(value);
+    if (options_.in_background()) {
+      detail::copy_storages(pickled);
+    }
     return [folder = folder_,
             &disk = disk_,
             path,

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
+#include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/collectives.h"
 #include "ddp/shard/host_units.h"
@@ -76,15 +77,17 @@ at::Tensor my_part_of(const UnitPlace& place, const at::Tensor& value) {
   return part_of(place, value, place.unit->owner().group()->getRank());
 }
 
-/// Returns the parts of all ranks as a tensor of the parameter's shape on rank
-/// 0; without elements on other ranks. Collective.
-at::Tensor gather_parts(const UnitPlace& place, const at::Tensor& part) {
-  const auto parts = gather(part, /*to=*/0, place.unit->owner().group());
-  if (parts.empty()) {
-    return at::empty({0}, part.options());
-  }
+/// Returns the parts of all ranks as a tensor of the parameter's shape that
+/// rank 0 gathers when it is read; on other ranks the read sends their parts.
+IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
   const auto& like = place.unit->parameters()[place.index].tensor;
-  return at::cat(parts).as_strided(like.sizes(), like.strides());
+  return IValue::make_capsule(c10::make_intrusive<DeferredTensor>(
+      at::empty_strided(
+          like.sizes(), like.strides(), part.options().device(c10::kMeta)),
+      [group = place.unit->owner().group(), part] {
+        const auto parts = gather(part, /*to=*/0, group);
+        return parts.empty() ? at::Tensor() : at::cat(parts);
+      }));
 }
 
 class ShardedOptimizerState : public Stateful {
@@ -94,7 +97,7 @@ class ShardedOptimizerState : public Stateful {
       : inner_(std::move(inner)), optimizer_(optimizer) {}
 
   IValue state_dict() const override {
-    return change_tensors(inner_->state_dict(), gather_parts);
+    return change_tensors(inner_->state_dict(), whole_of);
   }
   void check_state_dict(const IValue& state) const override {
     inner_->check_state_dict(change_tensors(state, my_part_of));
@@ -112,7 +115,7 @@ class ShardedOptimizerState : public Stateful {
 
  private:
   using Change =
-      std::function<at::Tensor(const UnitPlace& place, const at::Tensor&)>;
+      std::function<IValue(const UnitPlace& place, const at::Tensor&)>;
 
   /// Returns the value of `optimizer_to_value` with other tensors as the states
   /// of leaves. A value of another form is left to the optimizer's own check.
@@ -147,7 +150,7 @@ class ShardedOptimizerState : public Stateful {
                                !is_steps(field.key());
           fields.toGenericDict().insert(
               field.key(),
-              is_part ? IValue(change(place, field.value().toTensor()))
+              is_part ? change(place, field.value().toTensor())
                       : field.value());
         }
       }

@@ -25,8 +25,8 @@ void begin_loading(const StateDict& mine);
 void load_tensor(const at::Tensor& mine, const at::Tensor& value);
 
 /// Wraps the state of an optimizer: if its parameters are leaves, the file has
-/// the state of an optimizer over the whole parameters. `state_dict` is
-/// collective then.
+/// the state of an optimizer over the whole parameters. Its tensors are
+/// DeferredTensors then, and reading each is collective.
 std::shared_ptr<Stateful> with_whole_states(std::shared_ptr<Stateful> state,
                                             torch::optim::Optimizer& optimizer);
 

@@ -10,6 +10,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
+#include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {
@@ -32,8 +33,6 @@ void check_dense(const at::Tensor& tensor, const std::string& place) {
 
 class Pickler {
  public:
-  explicit Pickler(Storages kind) : kind_(kind) {}
-
   Pickled run(const IValue& value) {
     op(Op::PROTO);
     number(kPickleProtocol);
@@ -43,9 +42,14 @@ class Pickler {
   }
 
  private:
+  using Read = std::function<at::Tensor()>;
+
   void write(const IValue& value) {
     if (value.isTensor()) {
-      write_tensor(value.toTensor());
+      check_dense(value.toTensor(), place_);
+      write_tensor(value.toTensor(), nullptr);
+    } else if (const auto deferred = as_deferred(value)) {
+      write_tensor(deferred->like(), [deferred] { return deferred->read(); });
     } else if (value.isGenericDict()) {
       write_dict(value.toGenericDict());
     } else if (value.isList()) {
@@ -134,14 +138,15 @@ class Pickler {
   }
 
   /// Writes the call that `rebuild_tensor` in unpickler.cpp describes.
-  void write_tensor(const at::Tensor& tensor) {
-    check_dense(tensor, place_);
+  /// @param read  as that of `write_storage`.
+  void write_tensor(const at::Tensor& tensor, const Read& read) {
     const auto dtype = tensor.scalar_type();
     const bool has_class = storage_class(dtype).has_value();
     write_global("torch._utils",
                  has_class ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     op(Op::MARK);
-    write_storage(tensor.storage(), has_class ? dtype : at::kByte, has_class);
+    write_storage(
+        tensor.storage(), has_class ? dtype : at::kByte, has_class, read);
     write_int(tensor.storage_offset());
     write_sizes(tensor.sizes());
     write_sizes(tensor.strides());
@@ -170,37 +175,43 @@ class Pickler {
     }
   }
 
+  /// @param read  returns the bytes; null if the storage has them.
   void write_storage(const c10::Storage& storage,
                      at::ScalarType dtype,
-                     bool has_class) {
+                     bool has_class,
+                     const Read& read) {
     const auto count = storage.nbytes() / c10::elementSize(dtype);
     op(Op::MARK);
     write_text("storage");
     write_global(has_class ? "torch" : "torch.storage",
                  has_class ? *storage_class(dtype) : "UntypedStorage");
-    write_text(std::to_string(number_of(storage, dtype)));
+    write_text(std::to_string(number_of(storage, dtype, read)));
     write_text("cpu");
     write_int(static_cast<int64_t>(count));
     op(Op::TUPLE);
     op(Op::BINPERSID);
   }
 
-  /// Returns the number of a storage. A GPU storage is copied to the CPU only
-  /// once, so that tensors continue to share it. Tensors of two dtypes cannot:
-  /// a file gives each storage one dtype.
-  size_t number_of(const c10::Storage& storage, at::ScalarType dtype) {
+  /// Returns the number of a storage. Its tensors continue to share it. Tensors
+  /// of two dtypes cannot: a file gives each storage one dtype.
+  size_t number_of(const c10::Storage& storage,
+                   at::ScalarType dtype,
+                   const Read& read) {
     const auto [found, is_new] = numbers_.emplace(
         std::pair(storage.unsafeGetStorageImpl(), dtype), storages_.size());
     if (is_new) {
-      const auto size = static_cast<int64_t>(storage.nbytes());
-      auto bytes =
-          at::empty({0}, at::TensorOptions(storage.device()).dtype(at::kByte))
-              .set_(storage, 0, {size}, {1});
       sources_.push_back(storage);
-      const bool is_own = kind_ == Storages::shared || !bytes.is_cpu();
-      storages_.push_back(is_own ? bytes.cpu() : bytes.clone());
+      storages_.push_back(read ? read : reader_of(storage));
     }
     return found->second;
+  }
+
+  static Read reader_of(const c10::Storage& storage) {
+    const auto size = static_cast<int64_t>(storage.nbytes());
+    const auto bytes =
+        at::empty({0}, at::TensorOptions(storage.device()).dtype(at::kByte))
+            .set_(storage, 0, {size}, {1});
+    return [bytes] { return bytes.cpu(); };
   }
 
   void write_global(std::string_view module, std::string_view name) {
@@ -215,18 +226,28 @@ class Pickler {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
 
-  Storages kind_;
   std::string bytes_;
   std::string place_;  // path of the current value, for errors
-  std::vector<at::Tensor> storages_;
+  std::vector<Read> storages_;
   std::vector<c10::Storage> sources_;  // keeps the keys of numbers_ valid
   std::map<std::pair<const c10::StorageImpl*, at::ScalarType>, size_t> numbers_;
 };
 
 }  // namespace
 
-Pickled pickle(const IValue& value, Storages storages) {
-  return Pickler(storages).run(value);
+Pickled pickle(const IValue& value) {
+  return Pickler().run(value);
+}
+
+void copy_storages(Pickled& pickled) {
+  for (auto& read : pickled.storages) {
+    auto bytes = read();
+    // Nobody else has a tensor that was gathered, or copied from a GPU.
+    if (bytes.use_count() > 1) {
+      bytes = bytes.clone();
+    }
+    read = [bytes] { return bytes; };
+  }
 }
 
 }  // namespace ddp::detail

@@ -18,12 +18,11 @@ struct PythonObject : torch::CustomClassHolder {
   at::Tensor bytes;
 };
 
-/// Returns null if the value is no `python_object`; only `python_object`
-/// creates capsules.
-c10::intrusive_ptr<PythonObject> as_object(const IValue& value) {
-  return value.isCapsule() ? c10::static_intrusive_pointer_cast<PythonObject>(
-                                 value.toCapsule())
-                           : nullptr;
+/// Returns null if the value is no `python_object`. The value owns the result.
+const PythonObject* as_object(const IValue& value) {
+  return value.isCapsule()
+             ? dynamic_cast<const PythonObject*>(value.toCapsule().get())
+             : nullptr;
 }
 
 c10::Dict<IValue, IValue> require_dict(const IValue& value,
@@ -99,12 +98,12 @@ IValue python_object(std::string name, at::Tensor bytes) {
 }
 
 std::string name_of(const IValue& value) {
-  const auto object = as_object(value);
+  const auto* object = as_object(value);
   return object ? object->name : "";
 }
 
 at::Tensor bytes_of(const IValue& value) {
-  const auto object = as_object(value);
+  const auto* object = as_object(value);
   return object ? object->bytes : at::Tensor();
 }
 

@@ -84,7 +84,8 @@ void write_torch_file(const std::string& path,
       add("data.pkl", pickled.bytes);
       add("byteorder", "little");
       for (size_t i = 0; i < pickled.storages.size(); ++i) {
-        add("data/" + std::to_string(i), text_of(pickled.storages[i]));
+        const auto bytes = pickled.storages[i]();
+        add("data/" + std::to_string(i), text_of(bytes));
       }
     });
     file.commit();

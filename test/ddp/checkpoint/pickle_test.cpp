@@ -354,7 +354,7 @@ TEST_CASE("What is written is read as it was", "[pickle]") {
   const auto pickled = ddp::detail::pickle(value);
   const auto read = ddp::detail::unpickle(
       pickled.bytes, [&](const std::string& key, int64_t, int64_t) {
-        return pickled.storages.at(std::stoul(key));
+        return pickled.storages.at(std::stoul(key))();
       });
   CHECK(same_value(read, value));
   CHECK(

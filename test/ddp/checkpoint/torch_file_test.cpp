@@ -6,10 +6,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <vector>
 
 #include <ATen/Functions.h>
 
+#include "ddp/checkpoint/pickle/deferred_tensor.h"
+#include "ddp/checkpoint/pickle/python_value.h"
 #include "test/support/catch.h"
 #include "test/support/pickles.h"
 #include "test/support/temporary_folder.h"
@@ -255,6 +259,86 @@ TEST_CASE("A large storage at an odd place is read", "[torch_file]") {
     CHECK(reinterpret_cast<uintptr_t>(read.const_data_ptr()) % 64 == 0);
     CHECK(at::equal(read, value));
   }
+}
+
+/// Returns a value with a tensor and its transpose, deferred if `read` is
+/// given. Calls `read` with the elements in the order of memory.
+c10::IValue dict_of_two(
+    const std::function<at::Tensor(const at::Tensor& elements)>& read = {}) {
+  auto dict = ddp::detail::new_dict();
+  const auto tensor = at::arange(6, at::kDouble).view({2, 3});
+  for (const auto& item : {tensor, at::add(tensor, 6).t()}) {
+    const auto number = static_cast<int64_t>(dict.toGenericDict().size());
+    const auto elements = item.as_strided({6}, {1});
+    dict.toGenericDict().insert(
+        number,
+        read ? c10::IValue::make_capsule(
+                   c10::make_intrusive<ddp::detail::DeferredTensor>(
+                       at::empty_strided(item.sizes(),
+                                         item.strides(),
+                                         item.options().device(at::kMeta)),
+                       [=] { return read(elements); }))
+             : c10::IValue(item));
+  }
+  return dict;
+}
+
+TEST_CASE("Deferred tensors are written like others, one at a time",
+          "[torch_file]") {
+  const TemporaryFolder folder;
+  ddp::detail::write_torch_file(folder / "x.pt", dict_of_two());
+  c10::weak_intrusive_ptr<c10::StorageImpl> last(
+      (c10::intrusive_ptr<c10::StorageImpl>()));
+  std::vector<double> first;
+  const auto value = dict_of_two([&](const at::Tensor& elements) {
+    CHECK(last.expired());
+    auto copy = elements.clone();
+    last = copy.storage().getWeakStorageImpl();
+    first.push_back(copy[0].item<double>());
+    return copy;
+  });
+  ddp::detail::write_torch_file(folder / "deferred.pt", value);
+  CHECK(first == std::vector<double>{0, 6});
+  CHECK(read_file(folder / "x.pt") == read_file(folder / "deferred.pt"));
+  ddp::detail::read_rest(value);
+  CHECK(first.size() == 2);
+}
+
+TEST_CASE("A deferred tensor that cannot be read leaves the previous file",
+          "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  write_file(path, "before");
+  int reads = 0;
+  const auto value = dict_of_two([&](const at::Tensor& elements) {
+    TORCH_CHECK(++reads > 1, "no memory");
+    return elements;
+  });
+  CHECK_THROWS_WITH(ddp::detail::write_torch_file(path, value),
+                    Contains("Cannot save " + path + ": no memory"));
+  CHECK(read_file(path) == "before");
+  CHECK(reads == 1);
+  ddp::detail::read_rest(value);
+  CHECK(reads == 2);
+}
+
+TEST_CASE("Copied storages do not change with the value", "[torch_file]") {
+  const TemporaryFolder folder;
+  int reads = 0;
+  const auto value = dict_of_two([&](const at::Tensor& elements) {
+    ++reads;
+    return elements;
+  });
+  const auto tensor = at::ones({3});
+  value.toGenericDict().insert("ones", tensor);
+  auto pickled = ddp::detail::pickle(value);
+  CHECK(reads == 0);
+  ddp::detail::copy_storages(pickled);
+  CHECK(reads == 2);
+  tensor.zero_();
+  ddp::detail::write_torch_file(folder / "x.pt", pickled);
+  const auto file = read_torch_file(folder / "x.pt").value.toGenericDict();
+  CHECK(at::equal(file.at("ones").toTensor(), at::ones({3})));
 }
 
 }  // namespace torch_file_test

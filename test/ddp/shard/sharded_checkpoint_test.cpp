@@ -228,6 +228,51 @@ TEST_CASE("shards save in the background what they were", "[shard]") {
   check_equal(expected, values);
 }
 
+/// A state that cannot be written.
+struct Unwritable : Stateful {
+  c10::IValue state_dict() const override { return torch::eye(2).to_sparse(); }
+  void check_state_dict(const c10::IValue& /*state*/) const override {}
+  void load_state_dict(const c10::IValue& /*state*/) override {}
+};
+
+TEST_CASE("a failed save of shards is an error of all ranks", "[shard]") {
+  const auto cause = GENERATE("a folder", "a value");
+  const bool in_background = GENERATE(false, true);
+  CAPTURE(cause, in_background);
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    Sharded training(group, Elementwise::adamw);
+    training.train(0, 1);
+    training.checkpoint->save(folder / "before.pt");
+    auto failing = *training.checkpoint;
+    Unwritable unwritable;
+    std::string path = folder / "x";
+    if (cause == std::string("a folder")) {
+      path = folder / "none/x";
+    } else {
+      failing.add("unwritable", unwritable);
+    }
+    const auto error_of = [](const std::function<void()>& save) {
+      try {
+        save();
+      } catch (const c10::Error& error) {
+        return std::string(error.what_without_backtrace());
+      }
+      return std::string();
+    };
+    CheckpointFolder saves(
+        path, CheckpointFolderOptions().in_background(in_background));
+    const auto error = error_of([&] {
+      saves.save(failing);
+      saves.wait();
+    });
+    TORCH_CHECK(error.find("Cannot save " + path) != std::string::npos, error);
+    TORCH_CHECK(!error_of([&] { failing.save(path + ".pt"); }).empty());
+    training.checkpoint->save(folder / "after.pt");
+  });
+  check_equal(values_in(folder / "before.pt"), values_in(folder / "after.pt"));
+}
+
 TEST_CASE("a file that does not fit changes nothing", "[shard]") {
   const test::TemporaryFolder folder;
   run(2, [&](const Group& group) {
