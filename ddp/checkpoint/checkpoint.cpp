@@ -208,7 +208,7 @@ void Checkpoint::write_on_first(const std::string& path,
 
 IValue Checkpoint::collect(const std::string& path,
                            const Communicator& ranks) const {
-  std::vector<IValue> values;  // of the entries; bytes for those by rank
+  std::vector<IValue> values;  // of the entries; bytes if the scope is by rank
   std::string error;
   for (const auto& entry : entries_) {
     // After an error, too: a state may need all ranks.

@@ -172,7 +172,7 @@ class Checkpoint {
   /// assigns it. A defined tensor keeps its device, and must have the saved
   /// shape and dtype. An undefined one becomes the saved tensor, on the CPU.
   /// @param variable  a bool, int64_t, double, std::string or torch::Tensor.
-  /// @param scope     the ranks whose values are saved.
+  /// @param scope     selects the ranks that save their values.
   template <class Type, std::enable_if_t<detail::is_variable<Type>, int> = 0>
   Checkpoint& add(const std::string& name,
                   Type& variable,
@@ -206,7 +206,7 @@ class Checkpoint {
 
   /// Reads the file on every rank and restores all entries, the rank's random
   /// generators, `epoch()` and `step()`. The file must have all entries of the
-  /// Checkpoint except those of disabled scalers, and may have more; the model
+  /// Checkpoint except disabled scalers, and may have more; the model
   /// may also be called "state_dict" or "model_state_dict". A bare state dict
   /// loads as the entry "model"; a Checkpoint with other entries refuses it.
   /// Without an epoch or a step in the file, `epoch()` or `step()` stays as it

@@ -102,8 +102,9 @@ class CheckpointFolder {
   /// unreadable on a rank, not the same file on all ranks); rank 0 then prints
   /// one warning. First waits for a write in the background, as `wait` does.
   ///
-  /// @returns false, without any change, if rank 0 finds no such checkpoint in
-  ///   the folder.
+  /// @returns false, without any change, if rank 0 finds no checkpoint of at
+  /// most
+  ///   `last_step` in the folder.
   /// @throws c10::Error on every rank if there are checkpoints but none is
   ///   valid, if the newest valid one does not fit, as `Checkpoint::load`, if
   ///   rank 0 cannot read the folder, or as `wait`.

@@ -8,7 +8,8 @@
 namespace ddp::detail {
 
 /// Returns the name of the weight of the first Embedding or EmbeddingBag with
-/// max_norm, whose forward changes the rows that it looks up; "" without one.
+/// max_norm, or "". The forward of this layer changes the rows that it looks
+/// up.
 /// @param ignored  names of weights that do not count.
 std::string renormed_embedding(const torch::nn::Module& module,
                                const std::set<std::string>& ignored = {});

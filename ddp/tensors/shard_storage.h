@@ -14,7 +14,8 @@ class ShardStorage : public c10::StorageImpl {
   using c10::StorageImpl::StorageImpl;
 };
 
-/// Returns null for a tensor that is no such leaf.
+/// Returns null for any tensor that is not a leaf of a
+/// `FullyShardedDataParallel`.
 inline ShardStorage* shard_storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage()
              ? dynamic_cast<ShardStorage*>(
@@ -34,12 +35,12 @@ inline void note_step(const torch::optim::Optimizer& optimizer) {
   }
 }
 
-/// Throws a c10::Error for a leaf, because an object of class `who` expects the
-/// same tensors on all ranks.
-inline void refuse_shard(const at::Tensor& tensor, const char* who) {
+/// Throws a c10::Error for a leaf, because an object of class `user` expects
+/// the same tensors on all ranks.
+inline void refuse_shard(const at::Tensor& tensor, const char* user) {
   TORCH_CHECK(shard_storage_of(tensor) == nullptr,
               "Expected parameters that all ranks have alike for ",
-              who,
+              user,
               ", but got those of a FullyShardedDataParallel, of which each "
               "rank has a part");
 }

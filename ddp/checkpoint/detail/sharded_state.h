@@ -7,9 +7,10 @@
 #include "ddp/checkpoint/state/stateful.h"
 #include "ddp/checkpoint/state_dict.h"
 
-// The states of a `FullyShardedDataParallel` and of optimizers over its leaves
-// in a checkpoint: those of the plain module. In the scope of a
-// `WholeParameters` its parameters are like those of any module.
+// Converts the states of a `FullyShardedDataParallel` and of optimizers over
+// its leaves: a checkpoint has the states of the plain module and of an
+// optimizer over its parameters. In the scope of a `WholeParameters` the
+// functions treat the parameters like the parameters of any module.
 namespace ddp::detail {
 
 /// Replaces sharded parameters by tensors with their values on rank 0, and by
@@ -25,8 +26,8 @@ void begin_loading(const StateDict& mine);
 void load_tensor(const at::Tensor& mine, const at::Tensor& value);
 
 /// Wraps the state of an optimizer: if its parameters are leaves, the file has
-/// the state of an optimizer over the whole parameters. Its tensors are
-/// DeferredTensors then, and reading each is collective.
+/// the state of an optimizer over the whole parameters. The tensors of
+/// this state are DeferredTensors, and reading each of them is collective.
 std::shared_ptr<Stateful> with_whole_states(std::shared_ptr<Stateful> state,
                                             torch::optim::Optimizer& optimizer);
 

@@ -31,8 +31,8 @@ struct Pickled {
 /// @throws c10::Error for any other value, with its position.
 Pickled pickle(const c10::IValue& value);
 
-/// Reads all storages and copies those that the value shares, for a value that
-/// changes before it is written.
+/// Reads all storages and copies the storages that the value shares, so that
+/// the value may change before the file is written.
 void copy_storages(Pickled& pickled);
 
 }  // namespace ddp::detail

@@ -39,7 +39,7 @@ std::string describe(const c10::IValue& value);
 std::optional<at::ScalarType> dtype_of_storage(const std::string& dotted);
 
 /// Returns the name of a dtype's storage class in Python's module torch;
-/// std::nullopt for the newer dtypes, whose tensors are in an UntypedStorage.
+/// std::nullopt for the newer dtypes: their tensors are in an UntypedStorage.
 std::optional<std::string> storage_class(at::ScalarType dtype);
 
 /// Reads the entries of a dict from a file. Each getter throws c10::Error with

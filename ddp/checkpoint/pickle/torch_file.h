@@ -12,7 +12,7 @@
 
 namespace ddp::detail {
 
-/// A storage whose memory is a mapped file. The destructor gives the storage
+/// A storage in the memory of a mapped file. The destructor gives the storage
 /// memory of its own if tensors still use it.
 class MappedStorage {
  public:

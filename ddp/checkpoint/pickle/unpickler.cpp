@@ -163,7 +163,7 @@ at::Tensor rebuild_tensor(Arguments arguments, bool has_dtype) {
   return tensor;
 }
 
-/// Returns false for user-defined classes, whose elements may have another
+/// Returns false for user-defined classes: their elements may have another
 /// meaning.
 bool is_plain_tensor(const std::string& type) {
   return type == "torch.Tensor" || type == "torch.nn.parameter.Parameter" ||
@@ -175,8 +175,8 @@ bool is_rebuild_from_type(const std::string& name) {
          name == "torch.tensor._rebuild_from_type";
 }
 
-/// Returns the result of a function or class that a pickle calls: one of those
-/// that create tensors, dicts and complex numbers. For any other function the
+/// Returns the result of a function or class that a pickle calls, if the call
+/// creates a tensor, dict or complex number. For any other function the
 /// result is the function itself, as a placeholder of its result.
 IValue call(const IValue& function, Arguments arguments) {
   const auto name = name_of(function);
@@ -403,9 +403,9 @@ class Unpickler {
     return true;
   }
 
-  /// Inserts alternating keys and values. Items whose keys are not int, float,
-  /// bool or str become a single placeholder under a name that describes them.
-  /// A placeholder as the container drops its items.
+  /// Inserts alternating keys and values. Items with keys other than int,
+  /// float, bool or str become a single placeholder under a name that describes
+  /// them. A placeholder as the container drops its items.
   bool set_items(const std::vector<IValue>& items) {
     if (top().isCapsule()) {
       return true;

@@ -27,9 +27,8 @@ inline std::string_view text_of(const at::Tensor& bytes) {
 /// and verifies them: truncated or altered data throws c10::Error with only the
 /// reason. The caller adds the file's name.
 ///
-/// A file whose records have no check sums at all
-/// (torch.serialization.set_crc32_options(False)) is read without verifying
-/// them.
+/// A file without any check sums (torch.serialization.set_crc32_options(False))
+/// is read without verifying its records.
 ///
 /// Used instead of LibTorch's PyTorchStreamReader, which verifies no check
 /// sums.

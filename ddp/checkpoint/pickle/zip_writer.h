@@ -13,7 +13,7 @@ using AddRecord =
     std::function<void(const std::string& name, std::string_view bytes)>;
 
 /// Writes a zip file as torch.save does, with the records that `add_all` adds
-/// and those of the format itself ("version", ".data/...").
+/// and the records of the format itself ("version", ".data/...").
 void write_zip(AtomicFile& file,
                const std::function<void(const AddRecord&)>& add_all);
 

@@ -14,8 +14,8 @@ namespace ddp::detail {
 class ActionList {
  public:
   /// @param action  does not throw.
-  /// @returns an object whose destruction prevents further calls, but does not
-  ///   wait for a running one, as `remove` does.
+  /// @returns an object that prevents further calls when it is destroyed.
+  ///   Unlike `remove` its destructor does not wait for a running call.
   std::shared_ptr<const void> add(std::function<void()> action) {
     auto held =
         std::make_shared<const std::function<void()>>(std::move(action));

@@ -15,8 +15,8 @@ namespace {
 /// Makes errors of NCCL and CUDA catchable. By default LibTorch's watchdog
 /// sleeps for a minute after an NCCL error, holding a lock that the next
 /// collective needs, and then ends the process. After a CUDA error it ends the
-/// process at once by std::terminate, while the program, whose next CUDA call
-/// throws the same error, unwinds. After an error or a time-out of any group of
+/// process at once by std::terminate, while the program unwinds from the same
+/// error of its next CUDA call. After an error or a time-out of any group of
 /// the job, its monitor ends the processes of all ranks when
 /// TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (8 minutes) have passed, also if the
 /// program has gone on; it does so only if it dumps its trace.

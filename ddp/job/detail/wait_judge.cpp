@@ -157,8 +157,8 @@ class Judge {
     }
   }
 
-  /// Starts with all waits and removes those that may end, until none is left
-  /// to remove.
+  /// Starts with all waits and removes the waits that may end, until none is
+  /// left to remove.
   void find_circles() {
     for (bool changes = true; changes;) {
       changes = false;

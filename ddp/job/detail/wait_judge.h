@@ -70,8 +70,8 @@ struct DeadWaits {
 /// - A collective that a leaving member will not start, but another member has
 ///   started, is dead, too; nobody needs to wait for it.
 ///
-/// A member without a report computes, and so does one whose report shows no
-/// wait: they make no wait dead. A collective that all members have started is
+/// A member computes if it has sent no report, or a report without a wait: it
+/// makes no wait dead. A collective that all members have started is
 /// running. Reports may be of different times: a rank that waits starts nothing
 /// until its wait is over, so a report that is out of date makes no wait dead.
 std::optional<DeadWaits> find_dead_waits(

@@ -97,8 +97,8 @@ struct Pair {
   std::unique_ptr<torch::optim::Optimizer> optimizer_a, optimizer_b;
 };
 
-/// Runs ranks of a job, whose DistributedDataParallel sums in shared memory,
-/// too: in the same order.
+/// Runs ranks of a job. Its DistributedDataParallel also sums in shared memory,
+/// in the same order.
 void run(int size, const std::function<void(const Group& group)>& body) {
   CHECK(test::try_host_ranks(size, body) ==
         std::vector<std::string>(static_cast<size_t>(size)));
@@ -566,7 +566,7 @@ TEST_CASE("the gradients of the module's own parameters are errors",
     refused([&] { net->fc1->weight.grad().norm(); });
     refused([&] { net->fc1->weight.grad().data_ptr<float>(); });
     refused([&] { net->zero_grad(/*set_to_none=*/false); });
-    // Those of local passes are real.
+    // Local passes leave gradients with values.
     const NoSyncGuard guard(*model);
     model->forward(test::input_of(0, 0)).sum().backward();
     TORCH_CHECK(net->fc1->weight.grad().norm().item<float>() > 0);

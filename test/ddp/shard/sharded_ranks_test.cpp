@@ -1,4 +1,4 @@
-// Sharded models whose ranks are processes of this host.
+// Sharded models of ranks that are processes of this host.
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
