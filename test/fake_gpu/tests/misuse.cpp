@@ -98,7 +98,19 @@ int finish(int rank, int call, ncclComm_t comm, cudaStream_t stream) {
   return 0;
 }
 
-enum class Way { as_usual, differ, share_device, foreign_memory };
+enum class Way { as_usual, differ, share_device, foreign_memory, recorded };
+
+template <typename Calls>
+cudaGraphExec_t record(cudaStream_t stream, const Calls& calls) {
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  calls();
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  cudaGraphExec_t executable = nullptr;
+  cudaGraphInstantiateWithFlags(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  return executable;
+}
 
 int run_rank(int rank, const ncclUniqueId& id, Way way) {
   if (way != Way::share_device) {
@@ -117,9 +129,17 @@ int run_rank(int rank, const ncclUniqueId& id, Way way) {
     cudaSetDevice(1 - rank);
   }
   cudaMalloc(&data, 64);
-  for (int call = 1; call <= kCalls; ++call) {
-    const size_t count = way == Way::differ ? 5 + rank : 5;
+  const size_t count = way == Way::differ ? 5 + rank : 5;
+  const auto all_reduce = [&] {
     ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream);
+  };
+  auto* graph = way == Way::recorded ? record(stream, all_reduce) : nullptr;
+  for (int call = 1; call <= kCalls; ++call) {
+    if (graph == nullptr) {
+      all_reduce();
+    } else {
+      cudaGraphLaunch(graph, stream);
+    }
     if (const int code = finish(rank, call, comm, stream); code != 0) {
       return code;
     }
@@ -194,6 +214,9 @@ int main(int, char** argv) {
   }
   if (what == "share_device") {
     return run_ranks(Way::share_device);
+  }
+  if (what == "recorded_ranks") {
+    return run_ranks(Way::recorded);
   }
   if (what == "reduce_elsewhere") {
     return run_ranks(Way::foreign_memory);

@@ -131,7 +131,8 @@ TEST_CASE("a wrong setting ends the process") {
 
 TEST_CASE("two processes all-reduce") {
   const auto mode = GENERATE("eager", "lazy", "mixed", "priority");
-  const auto ended = run("ranks", std::string("FAKE_GPU_MODE=") + mode);
+  const auto ended = run(GENERATE("ranks", "recorded_ranks"),
+                         std::string("FAKE_GPU_MODE=") + mode);
   CHECK_THAT(ended.text,
              Catch::Contains("rank 0 finished all calls") &&
                  Catch::Contains("rank 1 finished all calls") &&
@@ -150,7 +151,8 @@ TEST_CASE("collectives that differ are reported by both") {
 }
 
 TEST_CASE("a rank that dies leaves the other waiting") {
-  const auto ended = run("ranks", "FAKE_GPU_FAULT=die:1:3");
+  const auto ended =
+      run(GENERATE("ranks", "recorded_ranks"), "FAKE_GPU_FAULT=die:1:3");
   CHECK_THAT(ended.text,
              Catch::Contains("rank 1 dies") &&
                  Catch::Contains("rank 1 ended by signal 9") &&
@@ -159,7 +161,8 @@ TEST_CASE("a rank that dies leaves the other waiting") {
 }
 
 TEST_CASE("a rank that stalls leaves the other waiting") {
-  const auto ended = run("ranks", "FAKE_GPU_FAULT=stall:0:2");
+  const auto ended =
+      run(GENERATE("ranks", "recorded_ranks"), "FAKE_GPU_FAULT=stall:0:2");
   CHECK_THAT(ended.text,
              Catch::Contains("rank 0 stalls in all_reduce of 5 float32, sum") &&
                  Catch::Contains("rank 0: call 2 did not finish") &&
@@ -168,7 +171,8 @@ TEST_CASE("a rank that stalls leaves the other waiting") {
 }
 
 TEST_CASE("an asynchronous error is reported by the rank that has it") {
-  const auto ended = run("ranks", "FAKE_GPU_FAULT=error:1:2");
+  const auto ended =
+      run(GENERATE("ranks", "recorded_ranks"), "FAKE_GPU_FAULT=error:1:2");
   CHECK_THAT(ended.text,
              Catch::Contains("rank 1: call 2 remote process exited") &&
                  Catch::Contains("rank 0: call 2 did not finish"));

@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "test/fake_gpu/control.h"
+#include "test/fake_gpu/tests/record.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/support/catch.h"
 
@@ -24,17 +25,6 @@ using torch::Tensor;
 
 constexpr Mode kModes[] = {
     Mode::lazy, Mode::eager, Mode::mixed, Mode::priority};
-
-/// Records the calls of `step` on a stream of its own, after the default
-/// stream.
-template <typename Step>
-void record(CUDAGraph& graph, const Step& step) {
-  c10::cuda::device_synchronize();
-  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  step();
-  graph.capture_end();
-}
 
 TEST_CASE("a launch computes from the values of that time") {
   schedule(Mode::lazy, 1);
@@ -178,6 +168,69 @@ TEST_CASE("a host read in a capture is an error") {
     CHECK_THROWS_WITH(graph.capture_end(),
                       Catch::Contains("previous error during capture"));
   }
+}
+
+/// The sum over the ranks of a tensor, recorded.
+class RecordedSum {
+ public:
+  explicit RecordedSum(const NcclRank& rank)
+      : input_(torch::ones({1000}, rank.device)) {
+    const c10::cuda::CUDAGuard device(rank.device.index());
+    const auto step = [&] {
+      std::vector<Tensor> values{input_ * 2};
+      rank.group->allreduce(values)->wait();
+      output_ = values[0] + 1;
+    };
+    step();  // makes the communicator
+    rank.meet();
+    record(graph_, step);
+  }
+
+  void launch(float value) {
+    input_.fill_(value);
+    graph_.replay();
+  }
+  bool is(float sum) const {
+    return output_.cpu().equal(torch::full({1000}, 2 * sum + 1));
+  }
+
+ private:
+  Tensor input_;
+  Tensor output_;
+  CUDAGraph graph_;
+};
+
+TEST_CASE("each launch makes a recorded collective again") {
+  ddp::test::run_nccl_ranks(2, [](const NcclRank& rank) {
+    RecordedSum sum(rank);
+    for (int i = 0; i < 20; ++i) {
+      rank.meet();
+      if (rank.rank == 0) {
+        schedule(kModes[i % 4], i);
+      }
+      rank.meet();
+      sum.launch(rank.rank + i);
+      rank.expect(sum.is(1 + 2 * i), "sum");
+    }
+  });
+}
+
+TEST_CASE("an abort ends a recorded collective that waits") {
+  schedule(Mode::lazy, 1);
+  reset_counts();
+  ddp::test::run_nccl_ranks(2, [](const NcclRank& rank) {
+    RecordedSum sum(rank);
+    if (rank.rank == 0) {
+      sum.launch(1);
+      const auto stream = c10::cuda::getCurrentCUDAStream();
+      for (int i = 0; i < 1000; ++i) {
+        rank.expect(!stream.query(), "ends without the other rank");
+      }
+      rank.group->abort();
+      stream.synchronize();
+    }
+  });
+  CHECK(counts().aborted_collectives == 1);
 }
 
 }  // namespace torch_graphs_test
