@@ -160,14 +160,25 @@ TEST_CASE("a host read in a capture is an error") {
       [&](const Tensor& y) { y.equal(x); },
       [](const Tensor&) { c10::cuda::device_synchronize(); }};
   for (const auto& read : reads) {
+    const auto pool = at::cuda::graph_pool_handle();
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     CUDAGraph graph;
-    graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     const auto y = x + 1;
-    CHECK_THROWS_AS(read(y), c10::Error);
+    CHECK_THROWS_WITH(read(y), Catch::Contains("when stream is capturing"));
     CHECK_THROWS_WITH(graph.capture_end(),
                       Catch::Contains("previous error during capture"));
+    // LibTorch does so only at the end of a capture without an error.
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(0, pool);
+    c10::cuda::CUDACachingAllocator::releasePool(0, pool);
   }
+  // Also gives the random generator back to eager code.
+  Tensor y;
+  CUDAGraph graph;
+  record(graph, [&] { y = x + 1; });
+  graph.replay();
+  CHECK(y.item<float>() == 2);
+  CHECK_NOTHROW(torch::rand({1}, torch::kCUDA));
 }
 
 /// The sum over the ranks of a tensor, recorded.
