@@ -159,64 +159,24 @@ class HostBucket : public DenseBucket {
   using DenseBucket::DenseBucket;
 
   bool add(Slot& slot, const ScaledCopy& scaled) override {
-    at::Tensor& grad = slot.parameter.tensor.mutable_grad();
-    copy_in(slot, grad, scaled);
-    if (slot.state == GradState::arrived) {
-      lend(slot, grad);
-    }
-    return count_down();
-  }
-};
-
-/// A bucket of a `BucketConsumer` on the CPU.
-class ConsumedBucket : public DenseBucket {
- public:
-  ConsumedBucket(std::vector<Slot*> slots,
-                 const BucketLayout& layout,
-                 const PrescribedBucket& prescribed)
-      : DenseBucket(std::move(slots), layout, &prescribed),
-        allocate_(layout.allocate) {}
-
-  bool add(Slot& slot, const ScaledCopy& scaled) override {
     need_memory();
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
     copy_in(slot, grad, scaled);
     if (slot.state == GradState::arrived) {
-      grad.reset();
+      hand_over(slot, grad);
     }
     return count_down();
   }
-
-  bool is_aliased() const override { return false; }
-
-  void release() override {
-    storage().set_data_ptr_noswap(at::DataPtr(nullptr, c10::kCPU));
-  }
-
- private:
-  c10::StorageImpl& storage() const {
-    return *payload().storage().unsafeGetStorageImpl();
-  }
-
-  void need_memory() {
-    if (storage().data() == nullptr) {
-      const auto memory = allocate_(payload().numel(), payload().options());
-      storage().set_data_ptr_noswap(
-          std::move(memory.storage()
-                        .unsafeGetStorageImpl()
-                        ->_mutable_data_ptr_no_checks()));
-    }
-  }
-
-  const Allocate allocate_;
 };
 
 /// Copies when all gradients have come: one kernel for the whole bucket is
 /// faster than a launch per gradient.
 class DeviceBucket : public DenseBucket {
  public:
-  DeviceBucket(std::vector<Slot*> slots, const BucketLayout& layout)
-      : DenseBucket(std::move(slots), layout),
+  DeviceBucket(std::vector<Slot*> slots,
+               const BucketLayout& layout,
+               const PrescribedBucket* prescribed)
+      : DenseBucket(std::move(slots), layout, prescribed),
         stream_(current_stream(payload().device())) {}
 
   /// Streams may still read a gradient that `.grad` has let go. The allocator
@@ -225,7 +185,8 @@ class DeviceBucket : public DenseBucket {
     const auto is_kept = [](const Slot* slot) {
       return slot->parameter.tensor.grad().is_same(slot->content);
     };
-    if (std::none_of(members().begin(), members().end(), is_kept)) {
+    if (!is_consumed() &&
+        std::none_of(members().begin(), members().end(), is_kept)) {
       swap_memory();
       stream_ = current_stream(stream_.device());
     }
@@ -251,6 +212,7 @@ class DeviceBucket : public DenseBucket {
 
  private:
   void copy_all(const ScaledCopy& scaled) {
+    need_memory();
     std::vector<at::Tensor> contents;
     std::vector<at::Tensor> grads;
     for (Slot* slot : members()) {
@@ -263,7 +225,7 @@ class DeviceBucket : public DenseBucket {
         grads.push_back(grad);
       }
       if (slot->state == GradState::arrived) {
-        lend(*slot, grad);
+        hand_over(*slot, grad);
       }
     }
     if (!contents.empty()) {
@@ -307,7 +269,7 @@ at::Tensor without_memory(const std::vector<Slot*>& members,
   const c10::Storage storage(
       c10::Storage::use_byte_size_t(),
       prescribed.numel * static_cast<int64_t>(options.dtype().itemsize()),
-      at::DataPtr(nullptr, c10::kCPU),
+      at::DataPtr(nullptr, options.device()),
       /*allocator=*/nullptr,
       /*resizable=*/false);
   return at::empty({0}, options).set_(storage, 0, {prescribed.numel}, {1});
@@ -383,6 +345,7 @@ DenseBucket::DenseBucket(std::vector<Slot*> slots,
                          const BucketLayout& layout,
                          const PrescribedBucket* prescribed)
     : Bucket(std::move(slots)),
+      allocate_(prescribed == nullptr ? nullptr : layout.allocate),
       flat_(prescribed == nullptr ? memory_for(members(), layout)
                                   : without_memory(members(), *prescribed)) {
   TORCH_CHECK(flat_.storage_offset() == 0,
@@ -415,6 +378,33 @@ void DenseBucket::swap_memory() {
       storage->allocator()->allocate(storage->nbytes()));
 }
 
+void DenseBucket::need_memory() {
+  if (!is_consumed()) {
+    return;
+  }
+  auto& storage = *flat_.storage().unsafeGetStorageImpl();
+  if (storage.data() == nullptr) {
+    const auto memory = allocate_(flat_.numel(), flat_.options());
+    storage.set_data_ptr_noswap(std::move(memory.storage()
+                                              .unsafeGetStorageImpl()
+                                              ->_mutable_data_ptr_no_checks()));
+  }
+}
+
+void DenseBucket::release() {
+  record_stream(flat_);  // another stream may have allocated it
+  flat_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      at::DataPtr(nullptr, flat_.device()));
+}
+
+void DenseBucket::hand_over(Slot& slot, at::Tensor& grad) const {
+  if (is_consumed()) {
+    grad.reset();
+  } else {
+    lend(slot, grad);
+  }
+}
+
 void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
   const c10::NoGradGuard no_grad;
   slot.content.copy_(content);
@@ -426,6 +416,9 @@ void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
 }
 
 bool DenseBucket::is_aliased() const {
+  if (is_consumed()) {
+    return false;
+  }
   const auto has_holder = [](const Slot* slot) {
     return slot->content.use_count() > 1 &&
            !slot->parameter.tensor.grad().is_same(slot->content);
@@ -438,14 +431,10 @@ std::unique_ptr<DenseBucket> make_dense_bucket(
     std::vector<Slot*> members,
     const BucketLayout& layout,
     const PrescribedBucket* prescribed) {
-  if (prescribed != nullptr) {
-    return std::make_unique<ConsumedBucket>(
-        std::move(members), layout, *prescribed);
-  }
   if (members.front()->parameter.tensor.is_cpu()) {
-    return std::make_unique<HostBucket>(std::move(members), layout);
+    return std::make_unique<HostBucket>(std::move(members), layout, prescribed);
   }
-  return std::make_unique<DeviceBucket>(std::move(members), layout);
+  return std::make_unique<DeviceBucket>(std::move(members), layout, prescribed);
 }
 
 std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot) {

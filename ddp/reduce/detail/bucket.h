@@ -143,6 +143,7 @@ class DenseBucket : public Bucket {
   void move_in(Slot& slot, const at::Tensor& content) override;
   const at::Tensor& payload() const override { return flat_; }
   bool is_aliased() const override;
+  void release() override;
 
   /// The last elements of the payload, which belong to no gradient; undefined
   /// if there are none.
@@ -151,9 +152,16 @@ class DenseBucket : public Bucket {
  protected:
   /// Allocates new memory for the payload and all its parts. Values are lost.
   void swap_memory();
+  /// Allocates memory for a payload that was released.
+  void need_memory();
+  /// Gives `.grad` of a member, whose gradient has been copied, the memory of
+  /// the payload; releases it if the payload is consumed.
+  void hand_over(Slot& slot, at::Tensor& grad) const;
+  bool is_consumed() const { return allocate_ != nullptr; }
 
  private:
-  at::Tensor flat_;  // one dimension
+  const Allocate allocate_;  // of a consumed payload
+  at::Tensor flat_;          // one dimension
   at::Tensor spare_;
   size_t owners_;  // tensors of this bucket that share its storage
 };
