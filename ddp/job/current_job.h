@@ -32,9 +32,12 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks,
 /// leaves the job. Returns null if `group` is no group of the job, because ddp
 /// cannot create another backend of an unknown kind.
 /// @param purpose  one word, the same on all ranks.
+/// @param backend  "nccl", "gloo" or, for the group's own, "".
 /// @throws c10::Error if the ranks cannot be connected.
-c10::intrusive_ptr<c10d::Backend> sibling_group(const c10d::Backend& group,
-                                                const std::string& purpose);
+c10::intrusive_ptr<c10d::Backend> sibling_group(
+    const c10d::Backend& group,
+    const std::string& purpose,
+    const std::string& backend = "");
 
 /// Returns whether this rank may share memory with others: false after
 /// ProcessGroupOptions::shared_memory(false) or with DDP_SHARED_MEMORY=0.

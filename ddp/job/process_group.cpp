@@ -328,7 +328,9 @@ c10::intrusive_ptr<c10d::Backend> detail::new_group(
 }
 
 c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
-    const c10d::Backend& group, const std::string& purpose) {
+    const c10d::Backend& group,
+    const std::string& purpose,
+    const std::string& backend) {
   const auto* of = monitored_backend_of(group);
   const auto all = job() != nullptr
                        ? job()->groups.all()
@@ -347,8 +349,9 @@ c10::intrusive_ptr<c10d::Backend> detail::sibling_group(
   if (found != all.end()) {
     return *found;
   }
-  auto made =
-      make_group(*job(), {name, of->members().ranks}, of->getBackendName());
+  auto made = make_group(*job(),
+                         {name, of->members().ranks},
+                         backend.empty() ? of->getBackendName() : backend);
   made->setTimeout(of->timeout());
   return made;
 }
