@@ -1,26 +1,19 @@
 #include "ddp/shard/host_units.h"
 
 #include <chrono>
-#include <exception>
 #include <string>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
-#include "ddp/shard/operator_watch.h"
 
 namespace ddp::detail {
 namespace {
-
-/// Returns the elements of a dense tensor in the order of memory.
-at::Tensor elements_of(const at::Tensor& tensor) {
-  return tensor.as_strided({tensor.numel()}, {1});
-}
 
 /// Allocates memory at the same offset of all arenas, which it returns.
 /// Collective.
@@ -50,16 +43,11 @@ HostUnits::HostUnits(const std::vector<NamedParameter>& parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
                      std::shared_ptr<SharedMemory> memory,
                      int64_t cap_bytes)
-    : group_(std::move(group)), memory_(std::move(memory)) {
-  watch_operators();
-  counters_ = allocate_alike(*group_, *memory_, sizeof(RankCounter));
-  std::vector<ShardSpec> specs;
-  for (const auto& [name, tensor, sparse] : parameters) {
-    specs.push_back(
-        {tensor.numel(), tensor.scalar_type(), tensor.requires_grad()});
-  }
-  for (const auto& plan : plan_units(specs, cap_bytes, memory_->ranks())) {
-    add_unit(parameters, plan);
+    : ShardedUnits(std::move(group)), memory_(std::move(memory)) {
+  counters_ = allocate_alike(*this->group(), *memory_, sizeof(RankCounter));
+  for (const auto& plan :
+       plan_units(specs_of(parameters), cap_bytes, memory_->ranks())) {
+    map_unit(parameters, plan);
   }
   begin_writing();
   end_step();
@@ -75,30 +63,30 @@ HostUnits::~HostUnits() {
 
 /// Rank 0 writes the values into the slabs of all ranks, which wait for it. So
 /// one unit at a time is in memory twice.
-void HostUnits::add_unit(const std::vector<NamedParameter>& parameters,
+void HostUnits::map_unit(const std::vector<NamedParameter>& parameters,
                          const UnitPlan& plan) {
   const c10::NoGradGuard no_grad;
-  const int rank = group_->getRank();
+  const int rank = group()->getRank();
   const int ranks = memory_->ranks();
-  std::vector<NamedParameter> members;
   std::vector<at::Tensor> values;
   for (const size_t index : plan.parameters) {
-    members.push_back(parameters[index]);
     values.push_back(parameters[index].tensor.detach());
   }
   const uint64_t item = values.front().itemsize();
   const uint64_t bytes = static_cast<uint64_t>(plan.slab) * item;
-  const uint64_t offset = allocate_alike(*group_, *memory_, bytes);
-  const auto& unit = units_.emplace_back(
-      std::make_unique<Unit>(*this,
-                             std::move(members),
-                             plan,
-                             memory_->map_side_by_side(offset, bytes, rank),
-                             rank,
-                             ranks));
+  const uint64_t offset = allocate_alike(*group(), *memory_, bytes);
+  auto slabs = memory_->map_side_by_side(offset, bytes, rank);
+  void* begin = slabs.get();
+  const auto& whole = wholes_.emplace_back(at::from_blob(
+      begin,
+      {plan.slab * ranks},
+      [held = std::move(slabs)](void*) {},
+      values.front().options()));
+  const auto& unit =
+      add_unit(parameters, plan, whole.narrow(0, plan.slab * rank, plan.slab));
   for (size_t i = 0; i < values.size(); ++i) {
     for (int other = 0; rank == 0 && other < ranks; ++other) {
-      const auto [first, size] = unit->part_of(i, other);
+      const auto [first, size] = unit.part_of(i, other);
       if (size > 0) {
         const auto place =
             static_cast<uint64_t>(plan.offsets[i] + first - plan.slab * other);
@@ -110,93 +98,82 @@ void HostUnits::add_unit(const std::vector<NamedParameter>& parameters,
     }
     values[i].reset();
   }
-  all_gather_text(*group_, c10::kCPU, "", "the values of shared parameters");
+  all_gather_text(*group(), c10::kCPU, "", "the values of shared parameters");
 }
 
 RankCounter& HostUnits::steps_of(int rank) const {
   return *reinterpret_cast<RankCounter*>(memory_->arena(rank) + counters_);
 }
 
-void HostUnits::begin_reading() {
-  for (const auto& unit : units_) {
-    unit->check_parameters();
-  }
+void HostUnits::prepare_reading() {
   thread_ = std::this_thread::get_id();
-  if (is_readable_) {
-    return;
-  }
   end_step();
   for (int rank = 0; rank < memory_->ranks(); ++rank) {
-    wait_for_steps(rank);
+    wait_for_step(rank);
   }
-  is_readable_ = true;
-  for (const auto& unit : units_) {
-    unit->make_readable();
+  for (const auto& unit : units()) {
+    unit->set_memory(wholes_[unit->index()]);
   }
 }
 
 void HostUnits::begin_writing() {
   thread_ = std::this_thread::get_id();
-  is_readable_ = false;
   has_stepped_ = false;
   ++round_;
-  for (const auto& unit : units_) {
-    unit->make_writable();
-  }
+  ShardedUnits::begin_writing();
   versions_ = versions();
 }
 
 void HostUnits::begin_writing_together() {
-  all_gather_text(*group_, c10::kCPU, "", "the end of reading parameters");
+  all_gather_text(*group(), c10::kCPU, "", "the end of reading parameters");
   begin_writing();
 }
 
-void HostUnits::make_private() {
-  const c10::NoGradGuard no_grad;
+/// The memory is there whenever it may be read.
+at::Tensor HostUnits::before_operator(Unit& /*unit*/) {
+  return {};
+}
+
+at::Tensor HostUnits::value_of(const Unit& unit, size_t index) {
   begin_reading();
-  for (const auto& unit : units_) {
-    unit->make_private(unit->slabs().clone());
+  const auto& whole = wholes_[unit.index()];
+  if (group()->getRank() != 0) {
+    return at::empty({0}, whole.options());
   }
+  const auto view = unit.view_of(whole, index);
+  return at::from_blob(
+      view.mutable_data_ptr(),
+      view.sizes(),
+      view.strides(),
+      [whole](void*) {},
+      view.options());
 }
 
-void HostUnits::end_private(bool keeps) noexcept {
-  const c10::NoGradGuard no_grad;
-  try {
-    TORCH_CHECK(keeps, "an exception has left the scope of a WholeParameters");
-    all_gather_text(*group_, c10::kCPU, "", "the copies of all parameters");
-    for (const auto& unit : units_) {
-      unit->keep_private();
-    }
-  } catch (const std::exception& error) {
-    abort_and_announce(*group_, text_of(error));
-  }
-  begin_writing();
-  end_step();
+std::string HostUnits::text_without_memory(const Unit& unit) const {
+  return text_before_forward(unit);
 }
 
-void HostUnits::clear_gradients() {
-  for (const auto& unit : units_) {
-    unit->clear_gradients();
-  }
+at::Tensor HostUnits::copy_of(const Unit& unit) {
+  return wholes_[unit.index()].clone();
 }
 
 /// The last rank's step may be over although it has left since.
-void HostUnits::wait_for_steps(int rank) {
+void HostUnits::wait_for_step(int rank) {
   auto& counter = steps_of(rank);
   if (has_reached(counter, round_)) {
     return;
   }
   const std::string what = "wait for the optimizer step of rank " +
                            std::to_string(rank) + " of the group";
-  const auto* job = monitored_backend_of(*group_);
+  const auto* job = monitored_backend_of(*group());
   const auto timeout =
-      job ? job->timeout() : group_->getBackendOptions()->timeout;
+      job ? job->timeout() : group()->getBackendOptions()->timeout;
   const auto end = std::chrono::steady_clock::now() + timeout;
-  const GroupWaitScope waits(*group_, what);
+  const GroupWaitScope waits(*group(), what);
   std::string problem;
   while (!wait_for_counter(counter, round_, /*spins=*/false)) {
     if (!problem.empty()) {
-      fail_collective(*group_, what, problem);
+      fail_collective(*group(), what, problem);
     }
     if (std::chrono::steady_clock::now() > end) {
       problem = "Timed out";
@@ -212,10 +189,10 @@ void HostUnits::wait_for_steps(int rank) {
 
 void HostUnits::end_step() {
   if (!std::exchange(has_stepped_, true)) {
-    for (const auto& unit : units_) {
+    for (const auto& unit : units()) {
       unit->seal();
     }
-    advance_counter(steps_of(group_->getRank()), round_);
+    advance_counter(steps_of(group()->getRank()), round_);
   }
 }
 
@@ -229,7 +206,7 @@ void HostUnits::end_step_if_changed() {
 
 int64_t HostUnits::versions() const {
   int64_t sum = 0;
-  for (const auto& unit : units_) {
+  for (const auto& unit : units()) {
     for (const auto& leaf : unit->leaves()) {
       sum += leaf._version();
     }

@@ -1,12 +1,15 @@
 #include "ddp/shard/operator_watch.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 namespace ddp::detail {
@@ -28,12 +31,19 @@ template struct PrivateFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 constexpr std::array kKeys{c10::DispatchKey::TESTING_ONLY_GenericWrapper,
                            c10::DispatchKey::DeferredInit};
 
-void check_argument(const at::Tensor& tensor,
+using Kept = c10::SmallVector<at::Tensor, 4>;
+
+void visit_argument(const at::Tensor& tensor,
                     const c10::FunctionSchema& op,
-                    size_t index) {
+                    size_t index,
+                    Kept& kept) {
   if (const auto* storage = watched_storage_of(tensor)) {
     const auto* alias = op.arguments()[index].alias_info();
-    storage->check_operator(op, alias != nullptr && alias->isWrite());
+    auto memory =
+        storage->before_operator(op, alias != nullptr && alias->isWrite());
+    if (memory.defined()) {
+      kept.push_back(std::move(memory));
+    }
   }
 }
 
@@ -43,20 +53,21 @@ void on_operator(const c10::OperatorHandle& op,
                  torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  Kept kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& value = arguments[i];
     if (value.isTensor()) {
-      check_argument(value.toTensor(), schema, i);
+      visit_argument(value.toTensor(), schema, i, kept);
     } else if (value.isTensorList() || value.isOptionalTensorList()) {
       for (const auto& element : value.toListRef()) {
         if (element.isTensor()) {
-          check_argument(element.toTensor(), schema, i);
+          visit_argument(element.toTensor(), schema, i, kept);
         }
       }
     }
   }
   std::optional<c10::impl::ExcludeDispatchKeyGuard> within;
-  if (schema.name().compare(0, 6, "aten::") == 0) {
+  if (schema.name().compare(0, 6, "aten::") == 0 && reads_values(schema)) {
     within.emplace(key);  // its parts do nothing else to the arguments
   }
   op.redispatchBoxed(
@@ -101,6 +112,20 @@ c10::DispatchKey take_key() {
 }
 
 }  // namespace
+
+bool reads_values(const c10::FunctionSchema& op) {
+  const auto is_view = [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  };
+  const std::string_view name = op.name();
+  constexpr std::string_view kLike = "_like";
+  const bool is_like = name.size() > kLike.size() &&
+                       name.substr(name.size() - kLike.size()) == kLike;
+  return !is_like && name.substr(0, 10) != "aten::new_" &&
+         name != "aten::_has_compatible_shallow_copy_type" &&
+         name != "aten::is_same_size" &&
+         std::none_of(op.returns().begin(), op.returns().end(), is_view);
+}
 
 void set_access_throws(c10::StorageImpl& storage, bool throws) {
   storage.*throws_flag() = throws;

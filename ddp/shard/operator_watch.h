@@ -15,11 +15,17 @@ class WatchedStorage : public c10::StorageImpl {
   using c10::StorageImpl::StorageImpl;
 
   /// Called before an operator runs that has a tensor of this memory as an
-  /// argument. Throws if the operator must not run.
+  /// argument. Throws if the operator must not run. The result is kept until
+  /// the operator has returned.
   /// @param writes  the operator may change that tensor.
-  virtual void check_operator(const c10::FunctionSchema& op,
-                              bool writes) const = 0;
+  virtual at::Tensor before_operator(const c10::FunctionSchema& op,
+                                     bool writes) const = 0;
 };
+
+/// Returns false for an operator that reads no values of its arguments itself:
+/// a view, or a new tensor like an argument. Such an operator may call others
+/// that do, as `aten::contiguous` does.
+bool reads_values(const c10::FunctionSchema& op);
 
 /// Whether access to a storage's memory throws, after LibTorch's
 /// `release_data_and_set_meta_custom_data_ptr_error_msg_` has set its text.
@@ -29,7 +35,7 @@ void set_access_throws(c10::StorageImpl& storage, bool throws);
 /// Returns the memory of a tensor if it is watched, else null.
 WatchedStorage* watched_storage_of(const at::Tensor& tensor);
 
-/// Lets operators call `WatchedStorage::check_operator`: takes a dispatch key
+/// Lets operators call `WatchedStorage::before_operator`: takes a dispatch key
 /// above autograd and autocast that LibTorch leaves to others, for the rest of
 /// the process. A tensor is watched if its storage is a `WatchedStorage` and
 /// its key set has this key; so are its views.

@@ -4,10 +4,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "ddp/job/wait.h"
+#include "ddp/shard/gathered_units.h"
+#include "ddp/shard/host_units.h"
 #include "ddp/shared_memory/shared_sums.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 namespace {
@@ -28,18 +32,16 @@ int64_t cap_bytes_of(const std::vector<NamedParameter>& parameters,
 
 ShardExchange::ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
                              const std::vector<NamedParameter>& parameters,
-                             std::optional<double> cap_mb)
+                             std::optional<double> cap_mb,
+                             bool keeps_all)
     : SharedMemoryAllReduce(group) {
-  TORCH_CHECK(sums(),
-              "rank ",
-              group->getRank(),
-              ": Expected ranks on CPUs of one host that share memory, because "
-              "FullyShardedDataParallel keeps one copy of the parameters "
-              "there, but got a group that cannot; leave out "
-              "shared_memory(false) and DDP_SHARED_MEMORY=0, or use "
-              "DistributedDataParallel");
-  units_ = std::make_shared<HostUnits>(
-      parameters, group, sums()->memory(), cap_bytes_of(parameters, cap_mb));
+  const int64_t cap = cap_bytes_of(parameters, cap_mb);
+  if (sums()) {
+    units_ =
+        std::make_shared<HostUnits>(parameters, group, sums()->memory(), cap);
+  } else {
+    units_ = std::make_shared<GatheredUnits>(parameters, group, cap, keeps_all);
+  }
 }
 
 /// The last units' gradients come first.
@@ -56,14 +58,13 @@ std::vector<PrescribedBucket> ShardExchange::prescribe_buckets(
     if (!plan.trains) {
       continue;
     }
-    PrescribedBucket bucket{{}, plan.offsets, (*unit)->slabs().numel()};
+    PrescribedBucket bucket{{}, plan.offsets, (*unit)->numel()};
     for (const auto& parameter : (*unit)->parameters()) {
       bucket.parameters.push_back(
           index_of.at(parameter.tensor.unsafeGetTensorImpl()));
     }
     buckets_.push_back({unit->get(), bucket.parameters});
-    payload_bytes_ = std::max(payload_bytes_,
-                              static_cast<int64_t>((*unit)->slabs().nbytes()));
+    payload_bytes_ = std::max(payload_bytes_, (*unit)->bytes());
     prescribed.push_back(std::move(bucket));
   }
   return prescribed;
@@ -71,6 +72,9 @@ std::vector<PrescribedBucket> ShardExchange::prescribe_buckets(
 
 at::Tensor ShardExchange::allocate(int64_t numel,
                                    const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) {
+    return at::empty({numel}, options);
+  }
   at::Tensor memory;
   if (free_->empty()) {
     memory = SharedMemoryAllReduce::allocate(payload_bytes_,
@@ -91,17 +95,53 @@ at::Tensor ShardExchange::allocate(int64_t numel,
 
 c10::intrusive_ptr<c10d::Work> ShardExchange::start_sum(
     const at::Tensor& payload) {
-  return start_shared_sum(payload, /*is_scattered=*/true);
+  if (sums()) {
+    return start_shared_sum(payload, /*is_scattered=*/true);
+  }
+  at::Tensor sent = payload;
+  if (payload.is_cpu()) {  // Gloo's reduce-scatter sends twice the bytes
+    auto slices =
+        received_.emplace_back(allocate(payload.numel(), payload.options()))
+            .view(at::kByte);  // Gloo does not know all dtypes
+    sent = payload.view(at::kByte);
+    std::vector<int64_t> equal;
+    return group().alltoall_base(slices, sent, equal, equal, {});
+  }
+  auto& sum = received_.emplace_back(
+      at::empty({payload.numel() / group().getSize()}, payload.options()));
+  return group()._reduce_scatter_base(sum, sent, {});
 }
 
 void ShardExchange::finish(const GradientBucket& bucket) {
   AllReduce::finish(bucket);
   auto& unit = *buckets_[bucket.index].unit;
   const int64_t slab = unit.plan().slab;
-  unit.set_gradients(bucket.payload.narrow(0, slab * group().getRank(), slab));
+  if (sums()) {
+    unit.set_gradients(
+        bucket.payload.narrow(0, slab * group().getRank(), slab));
+    return;
+  }
+  const auto received = std::move(received_.front());
+  received_.pop_front();
+  const auto sum = received.narrow(0, 0, slab);
+  for (int64_t begin = slab; begin < received.numel(); begin += slab) {
+    sum.add_(received.narrow(0, begin, slab));  // in the order of the ranks
+  }
+  unit.set_gradients(sum);
+  record_stream(received);
+}
+
+void ShardExchange::abandon() noexcept {
+  SharedMemoryAllReduce::abandon();
+  received_.clear();
 }
 
 void ShardExchange::sum_marks(const at::Tensor& marks) {
+  if (!sums()) {
+    detail::wait(
+        AllReduce::start_sum(marks), group(), "sum of the ranks' marks");
+    return;
+  }
   if (!marks_.defined()) {
     marks_ = SharedMemoryAllReduce::allocate(marks.numel(), marks.options());
   }

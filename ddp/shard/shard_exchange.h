@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,7 +9,7 @@
 
 #include "ddp/exchanges/bucket_consumer.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
-#include "ddp/shard/host_units.h"
+#include "ddp/shard/sharded_units.h"
 
 namespace ddp::detail {
 
@@ -16,17 +17,20 @@ namespace ddp::detail {
 /// its leaves.
 class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
  public:
-  /// Makes the units of these parameters; see `HostUnits`. Collective.
+  /// Makes the units of these parameters: `HostUnits` if the ranks share
+  /// memory, else `GatheredUnits`. Collective.
   /// @param cap_mb  of a unit, in MiB; std::nullopt: `default_unit_cap`.
-  /// @throws c10::Error on all ranks if the ranks cannot share memory.
+  /// @param keeps_all  see `GatheredUnits`.
   ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
                 const std::vector<NamedParameter>& parameters,
-                std::optional<double> cap_mb);
+                std::optional<double> cap_mb,
+                bool keeps_all);
 
-  const std::shared_ptr<HostUnits>& units() const { return units_; }
+  const std::shared_ptr<ShardedUnits>& units() const { return units_; }
 
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
   std::vector<PrescribedBucket> prescribe_buckets(
       c10::ArrayRef<NamedParameter> parameters) override;
@@ -42,8 +46,11 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
     std::vector<size_t> parameters;  // the reducer's indices
   };
 
-  std::shared_ptr<HostUnits> units_;
+  std::shared_ptr<ShardedUnits> units_;
   std::vector<Bucket> buckets_;
+  /// Of the sums in progress without shared memory: over NCCL the sum of this
+  /// rank's slab, over Gloo all ranks' gradients of this slab.
+  std::deque<at::Tensor> received_;
   at::Tensor marks_;           // in shared memory
   int64_t payload_bytes_ = 0;  // of the largest one
   /// Memory for payloads that no rank reads any more.

@@ -4,10 +4,10 @@
 #include <array>
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include "ddp/shard/operator_watch.h"
+#include "ddp/shard/sharded_units.h"
 #include "ddp/tensors/shard_storage.h"
 
 namespace ddp::detail {
@@ -32,26 +32,20 @@ std::string name_of(const std::vector<NamedParameter>& parameters) {
 /// Memory of a unit's parameters.
 class UnitStorage : public WatchedStorage {
  public:
-  UnitStorage(const Unit* of, int64_t bytes)
+  UnitStorage(Unit* of, int64_t bytes, c10::Device device)
       : WatchedStorage(use_byte_size_t(),
                        bytes,
-                       at::DataPtr(nullptr, c10::kCPU),
-                       c10::GetAllocator(c10::kCPU),
+                       at::DataPtr(nullptr, device),
+                       c10::GetAllocator(device.type()),
                        /*resizable=*/false),
         unit(of),
         name_(of->name()) {
     release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "Expected a forward of the FullyShardedDataParallel before the "
-        "parameters " +
-        name_ +
-        " are read, because other ranks may change them between the end of a "
-        "backward pass and the next forward; call the wrapper (model->forward, "
-        "model->call), make each backward pass before the next forward, save "
-        "by ddp::Checkpoint, or read in the scope of a ddp::WholeParameters");
+        of->owner().text_without_memory(*of));
   }
 
-  void check_operator(const c10::FunctionSchema& op,
-                      bool writes) const override {
+  at::Tensor before_operator(const c10::FunctionSchema& op,
+                             bool writes) const override {
     TORCH_CHECK(!writes || (unit != nullptr && unit->is_private()),
                 "Expected an operator that reads the parameters ",
                 name_,
@@ -60,6 +54,9 @@ class UnitStorage : public WatchedStorage {
                 ", which writes to one; give model->parameters() to the "
                 "optimizer, load by ddp::Checkpoint, or write in the scope of "
                 "a ddp::WholeParameters");
+    return unit == nullptr || unit->is_private() || !reads_values(op)
+               ? at::Tensor()
+               : unit->owner().before_operator(*unit);
   }
 
   /// @param memory  may be null.
@@ -69,7 +66,7 @@ class UnitStorage : public WatchedStorage {
     set_access_throws(*this, !has_memory);
   }
 
-  const Unit* unit;
+  Unit* unit;
 
  private:
   const std::string name_;
@@ -87,11 +84,14 @@ class SlabStorage : public ShardStorage {
         unit(of) {
     release_data_and_set_meta_custom_data_ptr_error_msg_(
         "Expected the optimizer's step after backward() and before the next "
-        "forward or collective, because all ranks read one copy of the "
-        "parameters, but something asked for the memory of parameters " +
+        "forward or collective, because the ranks read the parameters from "
+        "then "
+        "on, but something asked for the memory of this rank's part of " +
         of->name() +
-        " afterwards; evaluate after the step, and make the steps of all "
-        "optimizers one after the other");
+        " afterwards; evaluate after the step, make the steps of all "
+        "optimizers "
+        "one after the other, and compute a penalty on weights from "
+        "model->module()->parameters()");
     set_access_throws(*this, false);
   }
 
@@ -126,8 +126,8 @@ class NoGradientStorage : public WatchedStorage {
  public:
   explicit NoGradientStorage(const Unit& unit)
       : WatchedStorage(use_byte_size_t(),
-                       static_cast<int64_t>(unit.slabs().nbytes()),
-                       at::DataPtr(nullptr, c10::kCPU),
+                       unit.bytes(),
+                       at::DataPtr(nullptr, unit.slab().device()),
                        /*allocator=*/nullptr,
                        /*resizable=*/false),
         error_(
@@ -141,9 +141,10 @@ class NoGradientStorage : public WatchedStorage {
   }
 
   /// Module::zero_grad detaches a gradient before it resets the gradient.
-  void check_operator(const c10::FunctionSchema& op,
-                      bool /*writes*/) const override {
+  at::Tensor before_operator(const c10::FunctionSchema& op,
+                             bool /*writes*/) const override {
     TORCH_CHECK(op.name() == "aten::detach", error_);
+    return {};
   }
 
  private:
@@ -161,8 +162,8 @@ class ShardGradientStorage : public WatchedStorage {
                        /*resizable=*/false) {}
 
   /// Refuses what a norm or an optimizer over all elements begins with.
-  void check_operator(const c10::FunctionSchema& op,
-                      bool /*writes*/) const override {
+  at::Tensor before_operator(const c10::FunctionSchema& op,
+                             bool /*writes*/) const override {
     static constexpr std::array kOverAll{"aten::norm",
                                          "aten::linalg_vector_norm",
                                          "aten::_foreach_norm",
@@ -180,45 +181,41 @@ class ShardGradientStorage : public WatchedStorage {
                 " got this rank's part of a gradient; clip by "
                 "model->clip_grad_norm_, and train with SGD, Adam, AdamW, "
                 "RMSprop or Adagrad");
+    return {};
   }
 };
 
 }  // namespace
 
-Unit::Unit(HostUnits& owner,
+Unit::Unit(ShardedUnits& owner,
+           size_t index,
            std::vector<NamedParameter> parameters,
            const UnitPlan& plan,
-           std::shared_ptr<std::byte> slabs,
-           int rank,
-           int ranks)
+           at::Tensor slab)
     : owner_(owner),
+      index_(index),
       parameters_(std::move(parameters)),
       plan_(plan),
-      rank_(rank),
-      name_(name_of(parameters_)) {
+      name_(name_of(parameters_)),
+      slab_(std::move(slab)) {
   const c10::NoGradGuard no_grad;
-  const auto options =
-      parameters_.front().tensor.options().requires_grad(false);
-  void* begin = slabs.get();
-  slabs_ = at::from_blob(
-      begin, {plan.slab * ranks}, [held = std::move(slabs)](void*) {}, options);
-  storage_ = c10::make_intrusive<UnitStorage>(
-      this, static_cast<int64_t>(slabs_.nbytes()));
-  slab_ = c10::make_intrusive<SlabStorage>(this, slab());
+  const int rank = owner.group()->getRank();
+  storage_ = c10::make_intrusive<UnitStorage>(this, bytes(), slab_.device());
+  leaf_storage_ = c10::make_intrusive<SlabStorage>(this, slab_);
   const auto no_gradients = c10::make_intrusive<NoGradientStorage>(*this);
   is_cleared_.assign(parameters_.size(), true);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor tensor = parameters_[i].tensor;
     const auto [first, size] = part_of(i, rank);
     auto leaf = at::detail::make_tensor<LeafImpl>(
-        c10::Storage(slab_), slabs_.key_set(), slabs_.dtype());
+        c10::Storage(leaf_storage_), slab_.key_set(), slab_.dtype());
     leaf.unsafeGetTensorImpl()->set_sizes_and_strides(
         at::IntArrayRef{size},
         at::IntArrayRef{1},
         size == 0 ? 0 : plan.offsets[i] + first - plan.slab * rank);
     leaf.set_requires_grad(tensor.requires_grad());
     leaves_.push_back(std::move(leaf));
-    no_gradients_.push_back(watched_tensor(slabs_,
+    no_gradients_.push_back(watched_tensor(slab_,
                                            no_gradients,
                                            tensor.sizes(),
                                            tensor.strides(),
@@ -229,9 +226,9 @@ Unit::Unit(HostUnits& owner,
 }
 
 Unit::~Unit() {
-  storage_->set_memory(at::DataPtr(nullptr, c10::kCPU));
+  set_memory({});
   storage_->unit = nullptr;
-  slab_->unit = nullptr;
+  leaf_storage_->unit = nullptr;
 }
 
 std::pair<int64_t, int64_t> Unit::part_of(size_t parameter, int rank) const {
@@ -242,8 +239,8 @@ std::pair<int64_t, int64_t> Unit::part_of(size_t parameter, int rank) const {
   return {from - begin, to - from};
 }
 
-at::Tensor Unit::slab() const {
-  return slabs_.narrow(0, plan_.slab * rank_, plan_.slab);
+int64_t Unit::numel() const {
+  return plan_.slab * owner_.group()->getSize();
 }
 
 at::Tensor Unit::view_of(const at::Tensor& whole, size_t parameter) const {
@@ -253,12 +250,11 @@ at::Tensor Unit::view_of(const at::Tensor& whole, size_t parameter) const {
 }
 
 void Unit::seal() {
-  set_access_throws(*slab_, true);
+  set_access_throws(*leaf_storage_, true);
 }
 
 void Unit::make_readable() {
   seal();
-  storage_->set_memory(pointer_to(slabs_));
   if (plan_.trains) {
     for (const auto& parameter : parameters_) {
       parameter.tensor.unsafeGetTensorImpl()->bump_version();
@@ -266,19 +262,25 @@ void Unit::make_readable() {
   }
 }
 
+void Unit::set_memory(const at::Tensor& whole) {
+  storage_->set_memory(whole.defined() ? pointer_to(whole)
+                                       : at::DataPtr(nullptr, slab_.device()));
+}
+
 void Unit::make_writable() {
-  storage_->set_memory(at::DataPtr(nullptr, c10::kCPU));
+  set_memory({});
   private_.reset();
-  set_access_throws(*slab_, false);
+  set_access_throws(*leaf_storage_, false);
 }
 
 void Unit::make_private(const at::Tensor& whole) {
   private_ = whole;
-  storage_->set_memory(pointer_to(whole));
+  set_memory(whole);
 }
 
 void Unit::keep_private() {
-  slab().copy_(private_.narrow(0, plan_.slab * rank_, plan_.slab));
+  slab_.copy_(
+      private_.narrow(0, plan_.slab * owner_.group()->getRank(), plan_.slab));
 }
 
 void Unit::set_gradients(const at::Tensor& mean) {

@@ -15,16 +15,16 @@
 
 namespace ddp::detail {
 
-class HostUnits;
+class ShardedUnits;
 class SlabStorage;
 class UnitStorage;
 
-/// Parameters whose memory the ranks of a host share: one slab of each rank,
-/// side by side. Each rank writes to its own slab alone, through the leaves:
-/// the parts of the parameters that lie in it. In one of two states:
+/// Parameters whose memory is divided into one slab for each rank. Each rank
+/// writes to its own slab alone, through the leaves: the parts of the
+/// parameters that lie in it. In one of two states:
 /// - writable: the leaves have memory, the parameters have none.
-/// - readable: the parameters have memory. Access to a leaf throws, because
-///   other ranks may read its memory.
+/// - readable: the parameters may have the memory of all slabs. Access to a
+///   leaf throws, because other ranks may read its memory.
 ///
 /// A parameter keeps its tensor, shape and strides. Access to memory that is
 /// not there throws c10::Error from any operator, and from `data_ptr`.
@@ -32,20 +32,21 @@ class Unit {
  public:
   /// Moves the parameters into the slabs, without their values. The unit is
   /// writable.
+  /// @param index  of the unit among its owner's.
   /// @param parameters  of the plan, in its order.
-  /// @param slabs  of all ranks, which the unit keeps.
-  Unit(HostUnits& owner,
+  /// @param slab  of this rank, of one dimension.
+  Unit(ShardedUnits& owner,
+       size_t index,
        std::vector<NamedParameter> parameters,
        const UnitPlan& plan,
-       std::shared_ptr<std::byte> slabs,
-       int rank,
-       int ranks);
+       at::Tensor slab);
   /// The tensors may outlive the unit and have no memory then.
   ~Unit();
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
-  HostUnits& owner() const { return owner_; }
+  ShardedUnits& owner() const { return owner_; }
+  size_t index() const { return index_; }
   /// "fc1.weight" or "fc1.weight to fc2.bias", for errors.
   const std::string& name() const { return name_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
@@ -55,13 +56,15 @@ class Unit {
   /// The first element of a rank's part of a parameter, and the part's size.
   std::pair<int64_t, int64_t> part_of(size_t parameter, int rank) const;
 
-  /// The memory of all slabs, of one dimension, in every state. Only this
-  /// rank's slab may be written to.
-  const at::Tensor& slabs() const { return slabs_; }
-  /// This rank's slab, as above.
-  at::Tensor slab() const;
-  /// Returns a parameter's elements in `whole`, which has the shape of
-  /// `slabs()`, with the parameter's shape and strides.
+  /// This rank's slab, of one dimension, in every state.
+  const at::Tensor& slab() const { return slab_; }
+  /// Elements of all slabs together.
+  int64_t numel() const;
+  int64_t bytes() const {
+    return numel() * static_cast<int64_t>(slab_.itemsize());
+  }
+  /// Returns a parameter's elements in the memory of all slabs, with the
+  /// parameter's shape and strides.
   at::Tensor view_of(const at::Tensor& whole, size_t parameter) const;
 
   /// Ends the access to the leaves, until `make_writable`.
@@ -69,9 +72,11 @@ class Unit {
   /// The values may be others than before: a graph that has kept a parameter
   /// throws in its backward pass.
   void make_readable();
+  /// Gives the parameters the memory of all slabs, or none if it is undefined.
+  void set_memory(const at::Tensor& whole);
   void make_writable();
   /// Gives the parameters memory of their own, which may be written to.
-  /// @param whole  of the shape of `slabs()`.
+  /// @param whole  as in `set_memory`.
   void make_private(const at::Tensor& whole);
   bool is_private() const { return private_.defined(); }
   /// Copies this rank's part of that memory into its slab.
@@ -93,14 +98,14 @@ class Unit {
   void check_parameters() const;
 
  private:
-  HostUnits& owner_;
+  ShardedUnits& owner_;
+  const size_t index_;
   std::vector<NamedParameter> parameters_;
   const UnitPlan plan_;
-  const int rank_;
   const std::string name_;
-  at::Tensor slabs_;
-  c10::intrusive_ptr<UnitStorage> storage_;  // of the parameters
-  c10::intrusive_ptr<SlabStorage> slab_;     // of the leaves
+  const at::Tensor slab_;
+  c10::intrusive_ptr<UnitStorage> storage_;       // of the parameters
+  c10::intrusive_ptr<SlabStorage> leaf_storage_;  // of the leaves
   std::vector<at::Tensor> leaves_;
   std::vector<at::Tensor> no_gradients_;  // of the parameters, after a pass
   std::vector<bool> is_cleared_;  // of each: has another `.grad` or none

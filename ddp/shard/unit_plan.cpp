@@ -24,6 +24,7 @@ std::vector<UnitPlan> plan_units(const std::vector<ShardSpec>& parameters,
   struct Open {
     size_t unit;
     int64_t bytes;
+    int64_t most;
   };
   std::vector<UnitPlan> units;
   std::vector<int64_t> ends;  // of the units, in elements
@@ -32,11 +33,12 @@ std::vector<UnitPlan> plan_units(const std::vector<ShardSpec>& parameters,
     const auto& parameter = parameters[i];
     const int64_t bytes = bytes_of(parameter);
     const auto [last, is_new] = open.try_emplace(
-        {parameter.dtype, parameter.trains}, Open{units.size(), 0});
-    auto& [unit, unit_bytes] = last->second;
-    if (is_new || unit_bytes + bytes > cap_bytes) {
+        {parameter.dtype, parameter.trains}, Open{units.size(), 0, 0});
+    auto& [unit, unit_bytes, most] = last->second;
+    if (is_new || unit_bytes + bytes > most) {
       unit = units.size();
       unit_bytes = 0;
+      most = std::max(cap_bytes, bytes) + cap_bytes / 8;
       units.push_back({{}, {}, 0, parameter.trains});
       ends.push_back(0);
     }

@@ -32,8 +32,9 @@ inline constexpr int64_t kUnitAlign = 64;
 inline constexpr int64_t kSlabAlign = 4096;
 
 /// Pure: divides parameters into units, in their order. A unit ends before the
-/// parameter that would make it larger than the cap; a larger parameter is a
-/// unit of its own.
+/// parameter that would make it larger than the cap, or than its first
+/// parameter if that one is larger, by more than an eighth of the cap. So a
+/// large weight and its bias are one unit.
 /// @param cap_bytes  positive.
 /// @param ranks  number of slabs.
 std::vector<UnitPlan> plan_units(const std::vector<ShardSpec>& parameters,

@@ -135,6 +135,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// forward.
   void before_forward();
 
+  /// Returns a line for each option, which all ranks must have alike.
+  virtual std::vector<std::string> compared_options(
+      const c10::intrusive_ptr<c10d::Backend>& ranks,
+      const std::shared_ptr<Exchange>& exchange) const;
   /// Returns the reason why this module cannot be wrapped, or "".
   virtual std::string refuses_module(const detail::WrappedModule& found) const;
   /// Returns the exchange over `process_group()` of a program that asks for
@@ -160,9 +164,6 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
       const c10::intrusive_ptr<c10d::Backend>& group) const;
   void share_group(const c10::intrusive_ptr<c10d::Backend>& ranks,
                    const c10::intrusive_ptr<c10d::Backend>& group_of_norms);
-  std::vector<std::string> compared_options(
-      const c10::intrusive_ptr<c10d::Backend>& ranks,
-      const std::shared_ptr<Exchange>& exchange) const;
   void check_parameters() const;
 
   DistributedDataParallelOptions options_;

@@ -14,9 +14,9 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/shard/construction_memory.h"
-#include "ddp/shard/host_units.h"
 #include "ddp/shard/operator_watch.h"
 #include "ddp/shard/shard_exchange.h"
+#include "ddp/shard/sharded_units.h"
 #include "ddp/wrap/detail/wrapped_module.h"
 
 namespace ddp {
@@ -40,9 +40,10 @@ DistributedDataParallelOptions options_of(
 }
 
 /// Returns why a parameter cannot move to other memory, or "".
-std::string problem_of(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) {
-    return "is on " + tensor.device().str();
+/// @param device  of the others.
+std::string problem_of(const at::Tensor& tensor, c10::Device device) {
+  if (tensor.device() != device) {
+    return "is on " + tensor.device().str() + " and not on " + device.str();
   }
   if (tensor.layout() != c10::kStrided ||
       !tensor.is_non_overlapping_and_dense()) {
@@ -67,7 +68,8 @@ std::string problem_of(const at::Tensor& tensor) {
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(
     const FullyShardedDataParallelOptions& options)
     : DistributedDataParallelBase(options_of(options), kName),
-      unit_cap_mb_(options.unit_cap_mb()) {}
+      unit_cap_mb_(options.unit_cap_mb()),
+      reshard_after_forward_(options.reshard_after_forward()) {}
 
 void FullyShardedDataParallelBase::run_constructor(
     const std::function<void()>& construct,
@@ -79,6 +81,16 @@ void FullyShardedDataParallelBase::run_constructor(
     const detail::ConstructionMemory without_memory;
     construct();
   }
+}
+
+std::vector<std::string> FullyShardedDataParallelBase::compared_options(
+    const c10::intrusive_ptr<c10d::Backend>& ranks,
+    const std::shared_ptr<Exchange>& exchange) const {
+  auto lines = DistributedDataParallelBase::compared_options(ranks, exchange);
+  lines.push_back(c10::str("option unit_cap_mb is ", unit_cap_mb_.value_or(0)));
+  lines.push_back(
+      c10::str("option reshard_after_forward is ", reshard_after_forward_));
+  return lines;
 }
 
 std::string FullyShardedDataParallelBase::refuses_module(
@@ -98,13 +110,15 @@ std::string FullyShardedDataParallelBase::refuses_module(
         " bytes; register it by register_buffer");
   }
   for (const auto& [name, tensor, sparse] : found.parameters) {
-    const auto problem = sparse ? "has sparse gradients" : problem_of(tensor);
+    const auto problem =
+        sparse ? "has sparse gradients"
+               : problem_of(tensor, found.parameters.front().tensor.device());
     if (!problem.empty()) {
       return c10::str(
-          "Expected parameters on the CPU, each with dense gradients and dense "
-          "memory of its own, because ",
+          "Expected parameters on one device, each with dense gradients and "
+          "dense memory of its own, because ",
           kName,
-          " moves them to memory that the ranks share, but ",
+          " divides their memory between the ranks, but ",
           name,
           " ",
           problem);
@@ -116,7 +130,7 @@ std::string FullyShardedDataParallelBase::refuses_module(
 std::shared_ptr<Exchange> FullyShardedDataParallelBase::default_exchange(
     const detail::WrappedModule& found) {
   auto exchange = std::make_shared<detail::ShardExchange>(
-      process_group(), found.parameters, unit_cap_mb_);
+      process_group(), found.parameters, unit_cap_mb_, !reshard_after_forward_);
   units_ = exchange->units();
   const auto buffers = detail::tensors_of(found.buffers);
   detail::ConstructionMemory::give_memory(buffers);

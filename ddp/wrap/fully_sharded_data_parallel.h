@@ -21,7 +21,7 @@
 namespace ddp {
 
 namespace detail {
-class HostUnits;
+class ShardedUnits;
 }
 
 /// Options of `FullyShardedDataParallel`; equal on all ranks.
@@ -39,8 +39,15 @@ struct FullyShardedDataParallelOptions {
   /// whose gradients are averaged and divided together. In a backward pass each
   /// rank needs memory for the gradients of about two units. Default: a
   /// sixteenth of the parameters' bytes, at least 1 and at most 50 MiB. A
-  /// parameter that is larger than this size is a unit of its own.
+  /// parameter that is larger than this size begins a unit, to which only
+  /// parameters of an eighth of this size belong besides.
   TORCH_ARG(std::optional<double>, unit_cap_mb) = std::nullopt;
+
+  /// Where ranks gather units: false keeps the units of a forward whole until
+  /// the end of the backward pass. The backward pass then gathers nothing, and
+  /// each rank needs memory for all parameters during the pass. Ranks that
+  /// share memory gather nothing in any case.
+  TORCH_ARG(bool, reshard_after_forward) = true;
 
   /// As in `DistributedDataParallelOptions`.
   TORCH_ARG(bool, find_unused_parameters) = false;
@@ -105,7 +112,7 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   std::string refuses_join() const override;
 
   /// The units of the module, for `WholeParameters`; null in a world of one.
-  const std::shared_ptr<detail::HostUnits>& units() const { return units_; }
+  const std::shared_ptr<detail::ShardedUnits>& units() const { return units_; }
 
  protected:
   /// Keeps the options for `synchronize`.
@@ -122,6 +129,9 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// Makes the parameters readable and prepares the reducer.
   void begin_forward();
 
+  std::vector<std::string> compared_options(
+      const c10::intrusive_ptr<c10d::Backend>& ranks,
+      const std::shared_ptr<Exchange>& exchange) const override;
   std::string refuses_module(const detail::WrappedModule& found) const override;
   std::shared_ptr<Exchange> default_exchange(
       const detail::WrappedModule& found) override;
@@ -131,7 +141,8 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
 
  private:
   const std::optional<double> unit_cap_mb_;
-  std::shared_ptr<detail::HostUnits> units_;
+  const bool reshard_after_forward_;
+  std::shared_ptr<detail::ShardedUnits> units_;
 };
 
 /// Implementation of `FullyShardedDataParallel` for modules of type `M`.
@@ -160,8 +171,8 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
   /// into memory only once. On rank 0 all tensors of the module have memory. On
   /// the other ranks tensors of 1 MiB and more have no memory of their own
   /// during the call: their values are undefined, and the function must not
-  /// depend on them. The wrapper then moves rank 0's values into the shared
-  /// memory, one unit after the other.
+  /// depend on them. The wrapper then divides rank 0's values, one unit after
+  /// the other.
   /// @param make  returns a holder or a `std::shared_ptr` of the module.
   /// @throws c10::Error also, on every rank, if the function of one rank makes
   ///   and keeps a tensor of this size that is neither a parameter nor a buffer
@@ -183,8 +194,8 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
       : FullyShardedDataParallelImpl(construct(make, options), options) {}
 
   /// Runs the module's own `forward` with these arguments and returns its
-  /// result, of any type. The first forward after a backward pass waits for the
-  /// optimizer steps of the other ranks.
+  /// result, of any type. In shared memory the first forward after a backward
+  /// pass waits for the optimizer steps of the other ranks.
   /// @throws c10::Error as the forward of `DistributedDataParallel`, if a rank
   ///   has left before the end of its step, or if the program has given a
   ///   parameter other memory.
@@ -255,15 +266,17 @@ using ShardedBase = std::conditional_t<
 }  // namespace detail
 
 /// Trains a module whose training state does not fit into memory once for each
-/// rank. The CPU ranks of one host keep one copy of the parameters in memory
-/// that they share. Each rank keeps the optimizer's state and the averaged
-/// gradients of its own part alone. Losses, parameters and buffers are bit for
-/// bit those of `DistributedDataParallel`. No parameter is sent or gathered.
-/// docs/sharding.md describes the costs and the limits.
+/// rank. Each rank keeps its own part of the parameters, of their averaged
+/// gradients and of the optimizer's state. CPU ranks of one host share the
+/// memory of all parts. Other ranks gather a unit of parameters when an
+/// operator uses one of them, and free it after the use of two others. Losses,
+/// parameters and buffers are bit for bit those of a `DistributedDataParallel`
+/// in shared memory or over NCCL. docs/sharding.md describes the costs and the
+/// limits.
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
-/// moves the parameters, with rank 0's values, into the shared memory, one unit
-/// after the other. The parameters of the module keep their tensors, shapes and
+/// divides the parameters, with rank 0's values, one unit after the other. The
+/// parameters of the module keep their tensors, shapes and
 /// strides. Give the optimizer `model->parameters()`, the leaves: the parts of
 /// the parameters that this rank steps. In a world of one the wrapper adds
 /// nothing to the module.
@@ -275,17 +288,21 @@ using ShardedBase = std::conditional_t<
 /// an access to a leaf's memory throws. Therefore:
 /// - Evaluate after the optimizer's step, not before the step.
 /// - Make the backward pass of each forward before the next reduced pass ends.
-/// - One rank may evaluate alone after its step, any number of times.
+/// - One rank of those that share memory may evaluate alone after its step, any
+///   number of times.
+/// - Ranks that gather use the same parameters in the same order, in forwards,
+///   backward passes and evaluations. They compare each use of a unit that is
+///   not whole, and all throw c10::Error if they differ.
 ///
 /// A `NoSyncGuard`, a `GradScaler` with a process_group, autocast,
 /// `checkpoint_activations`, parameters that are frozen, shared between layers
 /// or not always used, and buffers work as with `DistributedDataParallel`.
 ///
-/// @throws c10::Error on every rank if the ranks are not on CPUs of one host or
-///   do not share memory, if their modules differ, or if a parameter is not
-///   dense, is of an Embedding with sparse(true) or max_norm, or shares its
-///   memory with another tensor (a view that the program keeps); on its own
-///   rank if no parameter requires a gradient. `backward()` throws as with
+/// @throws c10::Error on every rank if their modules differ, or if a parameter
+///   is on another device than the first one, is not dense, is of an Embedding
+///   with sparse(true) or max_norm, or shares its memory with another tensor (a
+///   view that the program keeps); on its own rank if no parameter requires a
+///   gradient. `backward()` throws as with
 ///   `DistributedDataParallel`. A `Join`, `update_process_group`, an operator
 ///   that writes to a parameter of the module, and an operator on its `.grad`
 ///   after a reduced pass throw.
@@ -304,8 +321,7 @@ using ShardedBase = std::conditional_t<
 ///   optimizer.step();
 /// @endcode
 ///
-/// Source: torch.distributed.fsdp.fully_shard, which instead gathers a copy of
-/// each unit on each rank.
+/// Source: torch.distributed.fsdp.fully_shard, whose units are modules.
 template <typename M>
 class FullyShardedDataParallel : public detail::ShardedBase<M> {
   using Holder = detail::ShardedBase<M>;
@@ -337,8 +353,8 @@ FullyShardedDataParallel(std::shared_ptr<M>,
 /// Gives each rank a copy of all parameters for the duration of a scope. The
 /// program may read and write the copy, also by its own kernels and by
 /// torch::save. At the end of the scope each rank writes its part of its copy
-/// back to the shared memory, so all ranks write the same values. Each rank
-/// needs memory for the whole model.
+/// back, so all ranks write the same values. Each rank needs memory for the
+/// whole model.
 ///
 /// The constructor and the destructor are collective. Use the scope between an
 /// optimizer's step and the next forward, and call no forward of the wrapper in
@@ -366,7 +382,7 @@ class WholeParameters {
   WholeParameters& operator=(const WholeParameters&) = delete;
 
  private:
-  const std::shared_ptr<detail::HostUnits> units_;
+  const std::shared_ptr<detail::ShardedUnits> units_;
   const int exceptions_;
 };
 

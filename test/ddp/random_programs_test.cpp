@@ -3,12 +3,15 @@
 //   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
 //   random_programs_test
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <numeric>
 #include <set>
 #include <sstream>
 #include <stdexcept>
+
+#include <c10/util/ScopeExit.h>
 
 #include "ddp/job/error_text.h"
 #include "test/ddp/random_programs/plain_ranks.h"
@@ -144,6 +147,11 @@ std::string play(const Program& program, const Expected& expected) {
       }
     }
   };
+  if (program.gathers_shards) {
+    ::setenv("DDP_SHARED_MEMORY", "0", 1);
+  }
+  const auto with_memory =
+      c10::make_scope_exit([] { ::unsetenv("DDP_SHARED_MEMORY"); });
   // Over Gloo, and in shared memory.
   auto errors = program.seed % 2 == 0
                     ? test::try_ranks(program.size, play_rank)

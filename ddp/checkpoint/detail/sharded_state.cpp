@@ -6,14 +6,12 @@
 #include <vector>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/job/collectives.h"
-#include "ddp/shard/host_units.h"
+#include "ddp/shard/sharded_units.h"
 #include "ddp/shard/unit.h"
 #include "ddp/tensors/expanded.h"
 #include "ddp/tensors/shard_storage.h"
@@ -30,27 +28,14 @@ UnitPlace shared_place_of(const at::Tensor& tensor) {
                                                            : place;
 }
 
-std::set<HostUnits*> owners_of(const StateDict& tensors) {
-  std::set<HostUnits*> owners;
+std::set<ShardedUnits*> owners_of(const StateDict& tensors) {
+  std::set<ShardedUnits*> owners;
   for (const auto& item : tensors) {
     if (const auto* unit = shared_place_of(item.value()).unit) {
       owners.insert(&unit->owner());
     }
   }
   return owners;
-}
-
-/// Returns a parameter's values in the shared memory as a tensor with a storage
-/// of its own, so that a file has nothing else of that memory.
-at::Tensor shared_values(const Unit& unit, size_t index) {
-  const auto& slabs = unit.slabs();
-  const auto view = unit.view_of(slabs, index);
-  return at::from_blob(
-      view.mutable_data_ptr(),
-      view.sizes(),
-      view.strides(),
-      [slabs](void*) {},
-      view.options());
 }
 
 /// Returns a rank's part of a tensor of the parameter's shape: a view if the
@@ -86,7 +71,7 @@ IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
           like.sizes(), like.strides(), part.options().device(c10::kMeta)),
       [group = place.unit->owner().group(), part] {
         const auto parts = gather(part, /*to=*/0, group);
-        return parts.empty() ? at::Tensor() : at::cat(parts);
+        return parts.empty() ? at::Tensor() : at::cat(parts).cpu();
       }));
 }
 
@@ -173,23 +158,12 @@ class ShardedOptimizerState : public Stateful {
 }  // namespace
 
 StateDict with_whole_parameters(StateDict tensors) {
-  const auto owners = owners_of(tensors);
-  if (owners.empty()) {
-    return tensors;
-  }
-  for (auto* owner : owners) {
-    owner->begin_reading();
-  }
   StateDict result;
   for (const auto& item : tensors) {
-    const auto place = shared_place_of(item.value());
-    at::Tensor value = item.value();
-    if (place.unit != nullptr) {
-      value = place.unit->owner().group()->getRank() == 0
-                  ? shared_values(*place.unit, place.index)
-                  : at::empty({0}, value.options());
-    }
-    result.insert(item.key(), std::move(value));
+    const auto [unit, index] = shared_place_of(item.value());
+    result.insert(
+        item.key(),
+        unit == nullptr ? item.value() : unit->owner().value_of(*unit, index));
   }
   return result;
 }

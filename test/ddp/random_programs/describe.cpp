@@ -161,7 +161,7 @@ bool is_long(const Program& program) {
 std::set<std::string> changes_of(const Program& program) {
   std::set<std::string> changes;
   if (program.shards_model) {
-    changes.insert("sharded model");
+    changes.insert(program.gathers_shards ? "gathered model" : "sharded model");
   }
   std::set<std::pair<int, int>> trained;
   for (const auto& act : program.acts) {
@@ -189,10 +189,12 @@ std::set<std::string> changes_of(const Program& program) {
 std::set<std::string> kinds_of(const Program& program) {
   if (program.shards_model) {
     auto plain = program;
-    plain.shards_model = false;
+    plain.shards_model = plain.gathers_shards = false;
     std::set<std::string> kinds;
     for (const auto& kind : kinds_of(plain)) {
-      kinds.insert("sharded model, " + kind);
+      kinds.insert(
+          (program.gathers_shards ? "gathered model, " : "sharded model, ") +
+          kind);
     }
     return kinds;
   }
@@ -232,9 +234,9 @@ std::string describe(const Program& program) {
   const auto& precision = program.precision;
   text << "seed " << program.seed << ": " << program.size << " ranks, "
        << program.models << (program.shards_model ? " sharded" : "")
-       << " models, unused " << word(kUnused, program.unused) << ", exchange "
-       << exchange_of(program) << ", stepper "
-       << word(kSteppers, program.stepper) << ", buffers "
+       << (program.gathers_shards ? " gathered" : "") << " models, unused "
+       << word(kUnused, program.unused) << ", exchange " << exchange_of(program)
+       << ", stepper " << word(kSteppers, program.stepper) << ", buffers "
        << word(kBuffers, program.buffers) << (program.scales ? ", scaled" : "")
        << ", sends " << precision.reduce_dtype() << ", buffers "
        << precision.buffer_dtype() << "\n  parts";

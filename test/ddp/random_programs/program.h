@@ -156,6 +156,9 @@ struct Program {
   /// The wrappers are FullyShardedDataParallel instead of
   /// DistributedDataParallel.
   bool shards_model = false;
+  /// The ranks share no memory and gather the shards, so all of them run the
+  /// same parts, forwards and passes.
+  bool gathers_shards = false;
   const ExchangeWay* way = nullptr;  ///< of the wrappers; null: their default
   Stepper stepper = Stepper::sgd;
   Buffers buffers = Buffers::broadcast;

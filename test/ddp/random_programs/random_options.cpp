@@ -61,7 +61,11 @@ void choose_options(Program& program, Dice& dice) {
       dice.any_of<Unused>({Unused::refused, Unused::found, Unused::fixed});
   program.shards_model = dice.chance(25);
   if (program.shards_model) {
-    program.unused = dice.any_of<Unused>({Unused::refused, Unused::found});
+    program.gathers_shards = dice.chance(50);
+    program.unused =
+        program.gathers_shards
+            ? Unused::refused
+            : dice.any_of<Unused>({Unused::refused, Unused::found});
   } else {
     program.way = random_way(dice);
   }
@@ -90,6 +94,8 @@ bool is_refused(const Program& program, Part::Kind kind) {
              (program.way != nullptr && !program.way->takes_sparse);
     case Part::Kind::norm:  // buffers are float
       return program.precision.buffer_dtype().has_value();
+    case Part::Kind::silent:  // its use differs between ranks
+      return program.gathers_shards;
     case Part::Kind::ignored:  // differs between ranks
       return program.shards_optimizer() || program.shards_model;
     default:

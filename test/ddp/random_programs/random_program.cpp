@@ -44,6 +44,9 @@ class ProgramGenerator {
     for (int rank = 0; rank < program_.size; ++rank) {
       all.push_back(fewest + dice_.below(limit));
     }
+    if (program_.gathers_shards) {
+      std::fill(all.begin(), all.end(), all.front());
+    }
     return all;
   }
 
@@ -160,7 +163,7 @@ class ProgramGenerator {
     const bool may_part = may_keep(program_) && !program_.shards_model;
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
     act.repeats = may_part && dice_.chance(15) ? 2 : 1;
-    if (dice_.chance(20)) {
+    if (!program_.gathers_shards && dice_.chance(20)) {
       act.hiccup =
           dice_.any_of<Act::LocalFailure>({Act::LocalFailure::in_forward,
                                            Act::LocalFailure::in_backward,
@@ -293,6 +296,9 @@ class ProgramGenerator {
   bool may_fail() const { return program_.size > 1; }
 
   void miss() {
+    if (program_.gathers_shards) {
+      return;
+    }
     const auto& parts = program_.parts;
     const auto part =
         std::find_if(parts.begin(), parts.end(), [](const Part& each) {

@@ -25,6 +25,7 @@ namespace ddp {
 namespace fully_sharded_test {
 
 using test::Elementwise;
+using test::Form;
 using test::Group;
 using test::ShardedNet;
 using torch::Tensor;
@@ -35,6 +36,9 @@ using Sharded = FullyShardedDataParallel<ShardedNet>;
 FullyShardedDataParallelOptions over(const Group& group) {
   return FullyShardedDataParallelOptions().process_group(group);
 }
+
+/// The form of the next models.
+Form form = Form::host;
 
 /// One model for each wrapper, with equal parameters.
 struct Pair {
@@ -48,7 +52,9 @@ struct Pair {
         DistributedDataParallelOptions()
             .process_group(group)
             .find_unused_parameters(options.find_unused_parameters()));
-    b = std::make_unique<Sharded>(sharded, options.process_group(group));
+    b = test::in_form(form, group, [&] {
+      return std::make_unique<Sharded>(sharded, options.process_group(group));
+    });
     optimizer_a = test::make_elementwise(kind, (*a)->parameters());
     optimizer_b = test::make_elementwise(kind, (*b)->parameters());
   }
@@ -99,9 +105,19 @@ struct Pair {
 
 /// Runs ranks of a job. Its DistributedDataParallel also sums in shared memory,
 /// in the same order.
-void run(int size, const std::function<void(const Group& group)>& body) {
+void run_as(Form as,
+            int size,
+            const std::function<void(const Group& group)>& body) {
+  form = as;
+  CAPTURE(static_cast<int>(form));
   CHECK(test::try_host_ranks(size, body) ==
         std::vector<std::string>(static_cast<size_t>(size)));
+}
+
+/// Runs them in each form.
+void run(int size, const std::function<void(const Group& group)>& body) {
+  run_as(Form::host, size, body);
+  run_as(Form::gathered, size, body);
 }
 
 /// Expects an error with these words.
@@ -189,7 +205,8 @@ TEST_CASE("shards: parameters that no rank or one rank uses", "[shard]") {
               Elementwise::sgd,
               FullyShardedDataParallelOptions().find_unused_parameters(true));
     for (int step = 0; step < 4; ++step) {
-      const bool uses = step == 2 ? pair.rank == 0 : step == 0;
+      const bool one_uses = step == 2 && form == Form::host;
+      const bool uses = one_uses ? pair.rank == 0 : step == 0;
       pair.plain->uses_spare = pair.sharded->uses_spare = uses;
       pair.train(step);
     }
@@ -242,7 +259,7 @@ TEST_CASE("shards: a GradScaler skips the step of all ranks", "[shard]") {
 TEST_CASE("one rank evaluates alone while the others wait for it", "[shard]") {
   const auto kind =
       GENERATE(Elementwise::adamw, Elementwise::sgd, Elementwise::fused);
-  run(3, [&](const Group& group) {
+  run_as(Form::host, 3, [&](const Group& group) {
     Pair pair(group, kind);
     for (int step = 0; step < 3; ++step) {
       pair.train(step);
@@ -262,7 +279,7 @@ TEST_CASE("one rank evaluates alone while the others wait for it", "[shard]") {
 
 TEST_CASE("one rank evaluates although nobody has stepped", "[shard]") {
   const bool skips = GENERATE(false, true);
-  run(2, [&](const Group& group) {
+  run_as(Form::host, 2, [&](const Group& group) {
     Pair pair(group, Elementwise::sgd);
     if (skips) {
       GradScaler scaler(GradScalerOptions().process_group(group));
@@ -331,7 +348,9 @@ TEST_CASE("shards of odd parameters", "[shard]") {
     Odd plain, sharded;
     DistributedDataParallel a(
         plain, DistributedDataParallelOptions().process_group(group));
-    FullyShardedDataParallel b(sharded, over(group));
+    auto b = test::in_form(form, group, [&] {
+      return FullyShardedDataParallel(sharded, over(group));
+    });
     torch::optim::SGD optimizer_a(a->parameters(), 0.1);
     torch::optim::SGD optimizer_b(b->parameters(), 0.1);
     for (int step = 0; step < 3; ++step) {
@@ -353,7 +372,7 @@ TEST_CASE("shards of odd parameters", "[shard]") {
 TEST_CASE("a rank may leave after its last step", "[shard]") {
   std::promise<void> has_left;
   const auto left = has_left.get_future().share();
-  run(2, [&](const Group& group) {
+  run_as(Form::host, 2, [&](const Group& group) {
     auto pair = std::make_unique<Pair>(group);
     pair->train(0);
     if (pair->rank == 1) {
@@ -554,7 +573,8 @@ TEST_CASE("the gradients of the module's own parameters are errors",
   run(2, [](const Group& group) {
     ShardedNet net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);
-    Sharded model(net, over(group));
+    auto model =
+        test::in_form(form, group, [&] { return Sharded(net, over(group)); });
     model->forward(test::input_of(0, 0)).sum().backward();
     const auto refused = [](const auto& call) {
       expect_error("give model->parameters() to the optimizer", call);

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include "ddp/collectives.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/optim/fused.h"
+#include "test/support/local_ranks.h"
 
 namespace ddp::test {
 
@@ -58,6 +61,26 @@ struct ShardedNetImpl : torch::nn::Module {
   bool uses_spare = true;
 };
 TORCH_MODULE(ShardedNet);
+
+/// How ranks have the parameters of a sharded model.
+enum class Form { host, gathered };
+
+/// Calls `make`, which wraps a model, on all ranks, which are threads.
+template <class Make>
+auto in_form(Form form, const Group& group, const Make& make) {
+  barrier(group);
+  if (form == Form::gathered && group->getRank() == 0) {
+    ::setenv("DDP_SHARED_MEMORY", "0", 1);
+  }
+  barrier(group);
+  auto made = make();
+  barrier(group);
+  if (group->getRank() == 0) {
+    ::unsetenv("DDP_SHARED_MEMORY");
+  }
+  barrier(group);
+  return made;
+}
 
 /// Copies parameters and buffers.
 inline void copy_state(const ShardedNet& from, const ShardedNet& to) {

@@ -30,9 +30,12 @@ using test::RankEnd;
 using test::run_rank_processes;
 using torch::Tensor;
 
-ProcessGroupOptions over_gloo() {
-  return ProcessGroupOptions().backend("gloo").timeout(
-      std::chrono::minutes(10));
+/// @param shares_memory  between ranks; else the ranks gather parameters.
+ProcessGroupOptions over_gloo(bool shares_memory = true) {
+  return ProcessGroupOptions()
+      .backend("gloo")
+      .shared_memory(shares_memory)
+      .timeout(std::chrono::minutes(10));
 }
 
 struct NetImpl : torch::nn::Module {
@@ -100,9 +103,10 @@ TEST_CASE("a rank of a sharded model is killed") {
         std::uniform_int_distribution<>(1, 100'000)(random));
     const int victim = std::uniform_int_distribution<>(0, kRanks - 1)(random);
     const bool begins_early = std::bernoulli_distribution()(random);
-    CAPTURE(time.count(), victim, begins_early);
+    const bool shares_memory = i % 2 == 0;
+    CAPTURE(time.count(), victim, begins_early, shares_memory);
     const auto ends = run_rank_processes(kRanks, [&](int rank) {
-      init_process_group(over_gloo());
+      init_process_group(over_gloo(shares_memory));
       if (rank == victim && begins_early) {
         test::signal_later(SIGKILL, time);
       }
@@ -132,9 +136,10 @@ TEST_CASE("a rank of a sharded model is killed") {
 TEST_CASE("an exception on one rank of a sharded model reaches all") {
   const std::string where =
       GENERATE("forward", "backward", "before the step", "whole parameters");
-  CAPTURE(where);
+  const bool shares_memory = GENERATE(true, false);
+  CAPTURE(where, shares_memory);
   const auto ends = run_rank_processes(3, [&](int rank) {
-    init_process_group(over_gloo());
+    init_process_group(over_gloo(shares_memory));
     try {
       Training training;
       training.step(0);
@@ -184,19 +189,6 @@ TEST_CASE("a rank evaluates while the others leave the job") {
     }
     destroy_process_group();
   }));
-}
-
-TEST_CASE("ranks without shared memory cannot have a sharded model") {
-  const auto ends = run_rank_processes(2, [](int rank) {
-    if (rank == 1) {
-      ::setenv("DDP_SHARED_MEMORY", "0", 1);
-    }
-    init_process_group(over_gloo());
-    Training training;
-  });
-  for (const auto& end : ends) {
-    CHECK_THAT(end.error, Contains("Expected ranks on CPUs of one host"));
-  }
 }
 
 /// Takes a dispatch key as another library would.

@@ -6,13 +6,14 @@ namespace ddp::detail {
 namespace unit_plan_test {
 
 TEST_CASE("units: parameters in their order, until the cap", "[shard]") {
-  const auto units = plan_units({{100}, {100}, {100}, {1000}, {1}}, 1000, 2);
+  const auto units =
+      plan_units({{100}, {100}, {100}, {1000}, {31}, {1}}, 1000, 2);
   REQUIRE(units.size() == 4);
   CHECK(units[0].parameters == std::vector<size_t>{0, 1});
   CHECK(units[0].offsets == std::vector<int64_t>{0, 128});
   CHECK(units[1].parameters == std::vector<size_t>{2});
-  CHECK(units[2].parameters == std::vector<size_t>{3});
-  CHECK(units[3].parameters == std::vector<size_t>{4});
+  CHECK(units[2].parameters == std::vector<size_t>{3, 4});
+  CHECK(units[3].parameters == std::vector<size_t>{5});
 }
 
 TEST_CASE("units: a dtype and requires_grad have units of their own",

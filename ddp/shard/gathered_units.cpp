@@ -1,0 +1,298 @@
+#include "ddp/shard/gathered_units.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "ddp/job/collectives.h"
+#include "ddp/job/current_job.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/wait.h"
+#include "ddp/tensors/streams.h"
+
+namespace ddp::detail {
+namespace {
+
+/// Units that stay whole, apart from the one that is gathered early. An
+/// operator may need the end of one unit and the beginning of the next.
+constexpr size_t kMostWhole = 2;
+
+/// Nothing orders gathers with the sums of gradients, so they have a group of
+/// their own. A comparison on the CPU does not stop a GPU's queue. The group
+/// itself, if ddp cannot connect its ranks again.
+c10::intrusive_ptr<c10d::Backend> sibling(
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    const std::string& purpose,
+    const std::string& backend = "") {
+  auto made = sibling_group(*group, purpose, backend);
+  return made ? made : group;
+}
+
+/// Memory of a pass must not be that of an inference or have a graph.
+struct PlainTensors {
+  const c10::InferenceMode inference{false};
+  const c10::NoGradGuard no_grad{};
+};
+
+}  // namespace
+
+GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
+                             const c10::intrusive_ptr<c10d::Backend>& group,
+                             int64_t cap_bytes,
+                             bool keeps_all)
+    : ShardedUnits(group),
+      gathers_(sibling(group, "shards")),
+      agreements_(gathers_->getBackendName() == "nccl"
+                      ? sibling(group, "shard_order", "gloo")
+                      : gathers_),
+      keeps_all_(keeps_all) {
+  for (const auto& plan :
+       plan_units(specs_of(parameters), cap_bytes, group->getSize())) {
+    divide_unit(parameters, plan);
+  }
+}
+
+GatheredUnits::~GatheredUnits() {
+  try {
+    drop_all();
+  } catch (const std::exception&) {  // told to the program by its next call
+  }
+}
+
+/// One unit at a time is in memory twice.
+void GatheredUnits::divide_unit(const std::vector<NamedParameter>& parameters,
+                                const UnitPlan& plan) {
+  const c10::NoGradGuard no_grad;
+  const int rank = group()->getRank();
+  const auto& first = parameters[plan.parameters.front()].tensor;
+  const auto flat = at::zeros({plan.slab * group()->getSize()},
+                              first.options().requires_grad(false));
+  for (size_t i = 0; rank == 0 && i < plan.parameters.size(); ++i) {
+    const auto& value = parameters[plan.parameters[i]].tensor;
+    flat.narrow(0, plan.offsets[i], value.numel()).copy_(elements_of(value));
+    record_stream(value);  // its memory is freed now
+  }
+  broadcast_from(0, *group(), {flat});
+  add_unit(
+      parameters, plan, flat.narrow(0, plan.slab * rank, plan.slab).clone());
+  wholes_.emplace_back();
+  most_bytes_ = std::max(most_bytes_, static_cast<int64_t>(flat.nbytes()));
+}
+
+void GatheredUnits::begin_writing() {
+  {
+    const std::lock_guard lock(mutex_);
+    drop_all();
+    last_used_ = nullptr;
+  }
+  ShardedUnits::begin_writing();
+}
+
+at::Tensor GatheredUnits::before_operator(Unit& unit) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(is_readable(), text_before_forward(unit));
+  auto& whole = whole_of(unit);
+  if (!whole.is_agreed) {
+    const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+    const Use use = in_backward                   ? kBackward
+                    : c10::GradMode::is_enabled() ? kForward
+                                                  : kEvaluation;
+    const PlainTensors plain;
+    agree(unit, use);
+    if (!whole.memory.defined()) {
+      make_room(kMostWhole - 1);
+      start(unit, whole);
+    }
+    finish(unit, whole);
+    unit.set_memory(whole.memory);
+    whole.is_agreed = true;
+    const auto in_use = whole.pin;
+    make_room(kMostWhole);
+    gather_next(unit, use);
+  }
+  record_stream(whole.memory);
+  return whole.pin;
+}
+
+/// Starts the gather of the unit that is probably the next one. All ranks
+/// choose it by the same uses.
+void GatheredUnits::gather_next(const Unit& unit, Use use) {
+  if (last_used_ != nullptr) {
+    last_used_->next[last_use_] = unit.index();
+  }
+  last_used_ = &whole_of(unit);
+  last_use_ = use;
+  const auto next = last_used_->next[use];
+  if (next && !wholes_[*next].memory.defined()) {
+    start(*units()[*next], wholes_[*next]);
+  }
+}
+
+/// All ranks use the same unit in the same way, or all throw.
+void GatheredUnits::agree(const Unit& unit, Use use) {
+  static constexpr std::array<const char*, kUses> kNames{
+      "a forward",
+      "a backward pass",
+      "a forward without gradients",
+      "a copy of all parameters"};
+  const auto ranks = static_cast<size_t>(group()->getSize());
+  const std::string what =
+      "comparison of the parameters that the ranks use, here " + unit.name() +
+      " in " + kNames[use];
+  const auto device = agreements_->getBackendName() == "nccl"
+                          ? unit.slab().device()
+                          : c10::Device(c10::kCPU);
+  auto mine = at::full({1},
+                       static_cast<int64_t>(unit.index() * kUses + use),
+                       at::TensorOptions(at::kLong).device(device));
+  auto all = at::empty({group()->getSize()}, mine.options());
+  wait(agreements_->_allgather_base(all, mine), *agreements_, what);
+  all = copy_result(all, c10::kCPU, *agreements_, what);
+  std::string text;
+  bool differs = false;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto code = static_cast<size_t>(all.const_data_ptr<int64_t>()[rank]);
+    differs = differs || code != unit.index() * kUses + use;
+    text += c10::str(rank == 0 ? "" : ", ",
+                     "rank ",
+                     rank,
+                     " uses ",
+                     units()[code / kUses]->name(),
+                     " in ",
+                     kNames[code % kUses]);
+  }
+  TORCH_CHECK(!differs,
+              "Expected all ranks to use the same parameters of a "
+              "FullyShardedDataParallel in the same order, because they gather "
+              "them together, but got: ",
+              text,
+              "; make the same forwards and backward passes on all ranks, and "
+              "the same branches in them");
+}
+
+at::Tensor GatheredUnits::memory_for(const Unit& unit) {
+  const auto options = unit.slab().options();
+  if (!unit.slab().is_cpu()) {
+    return at::empty({unit.numel()}, options);
+  }
+  at::Tensor memory;
+  if (free_->empty()) {
+    memory = at::empty({most_bytes_}, at::kByte);
+  } else {
+    memory = std::move(free_->back());
+    free_->pop_back();
+  }
+  void* begin = memory.mutable_data_ptr();
+  return at::from_blob(
+      begin,
+      {unit.numel()},
+      [memory = std::move(memory), free = free_](void*) {
+        free->push_back(memory);
+      },
+      options);
+}
+
+void GatheredUnits::start(const Unit& unit, Whole& whole) {
+  whole.memory = memory_for(unit);
+  whole.pin = whole.memory.alias();
+  gathered_.push_back(unit.index());
+  auto slab = unit.slab();
+  if (gathers_->getBackendName() == "nccl") {
+    whole.works.push_back(gathers_->_allgather_base(whole.memory, slab));
+    return;
+  }
+  // Gloo's all-gather copies its tensors three times.
+  for (int rank = 0; rank < gathers_->getSize(); ++rank) {
+    std::vector<at::Tensor> part{
+        whole.memory.narrow(0, slab.numel() * rank, slab.numel())};
+    if (rank == gathers_->getRank()) {
+      part[0].copy_(slab);
+    }
+    c10d::BroadcastOptions options;
+    options.rootRank = rank;
+    whole.works.push_back(gathers_->broadcast(part, options));
+  }
+}
+
+void GatheredUnits::finish(const Unit& unit, Whole& whole) {
+  for (const auto& work : std::exchange(whole.works, {})) {
+    wait(work, *gathers_, "all-gather of the parameters " + unit.name());
+  }
+}
+
+void GatheredUnits::drop(size_t index) {
+  auto& whole = wholes_[index];
+  finish(*units()[index], whole);
+  units()[index]->set_memory({});
+  whole.pin.reset();
+  whole.memory.reset();
+  whole.is_agreed = false;
+}
+
+void GatheredUnits::drop_all() {
+  for (const size_t index : std::exchange(gathered_, {})) {
+    drop(index);
+  }
+}
+
+/// Drops the oldest units that no operator uses now.
+void GatheredUnits::make_room(size_t most) {
+  for (auto index = gathered_.begin();
+       !keeps_all_ && gathered_.size() > most && index != gathered_.end();) {
+    if (wholes_[*index].pin.use_count() > 1) {
+      ++index;
+      continue;
+    }
+    drop(*index);
+    index = gathered_.erase(index);
+  }
+}
+
+at::Tensor GatheredUnits::copy_of(const Unit& unit) {
+  const std::lock_guard lock(mutex_);
+  const PlainTensors plain;
+  agree(unit, kCopy);
+  auto& whole = whole_of(unit);
+  if (!whole.memory.defined()) {
+    start(unit, whole);
+  }
+  finish(unit, whole);
+  auto copy = whole.memory.clone();
+  gathered_.erase(std::find(gathered_.begin(), gathered_.end(), unit.index()));
+  drop(unit.index());
+  return copy;
+}
+
+at::Tensor GatheredUnits::value_of(const Unit& unit, size_t index) {
+  const auto& leaf = unit.leaves()[index];
+  const auto parts =
+      ddp::gather(unit.slab().narrow(0, leaf.storage_offset(), leaf.numel()),
+                  /*to=*/0,
+                  group());
+  if (parts.empty()) {
+    return at::empty({0}, unit.slab().options().device(c10::kCPU));
+  }
+  const auto& like = unit.parameters()[index].tensor;
+  return at::cat(parts).as_strided(like.sizes(), like.strides()).cpu();
+}
+
+std::string GatheredUnits::text_without_memory(const Unit& unit) const {
+  return "Expected a forward of the FullyShardedDataParallel, and an operator "
+         "of LibTorch, to read the parameters " +
+         unit.name() +
+         ", because the operator gathers them from all ranks, but something "
+         "else asked for their memory; call the wrapper (model->forward, "
+         "model->call), save by ddp::Checkpoint, or read by a kernel of your "
+         "own in the scope of a ddp::WholeParameters";
+}
+
+}  // namespace ddp::detail

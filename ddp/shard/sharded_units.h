@@ -1,0 +1,100 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/job/named_parameter.h"
+#include "ddp/shard/unit.h"
+
+namespace ddp::detail {
+
+/// The units of a module, and the agreement of the ranks on the time in which
+/// they read the parameters or change the leaves. There are two forms:
+/// `HostUnits` and `GatheredUnits`.
+///
+/// Thread contract: one call at a time, from the thread that trains;
+/// `before_operator` from any thread.
+class ShardedUnits {
+ public:
+  virtual ~ShardedUnits() = default;
+  ShardedUnits(const ShardedUnits&) = delete;
+  ShardedUnits& operator=(const ShardedUnits&) = delete;
+
+  const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
+
+  /// Lets this rank read all parameters, before a forward.
+  /// @throws c10::Error if a parameter has other memory than its unit's.
+  void begin_reading();
+  /// Lets this rank change its slabs. All ranks have ended their backward
+  /// passes.
+  virtual void begin_writing();
+  /// As `begin_writing`, at any time. Collective.
+  virtual void begin_writing_together() = 0;
+
+  /// Called before an operator reads parameters of a unit. The result is kept
+  /// until the operator has returned.
+  /// @throws c10::Error if the parameters must not be read now.
+  virtual at::Tensor before_operator(Unit& unit) = 0;
+
+  /// Returns a parameter's values on rank 0, as a tensor with a storage of its
+  /// own, so that a file has nothing else of that memory; a tensor without
+  /// elements on other ranks. The values stay until rank 0's next
+  /// `begin_writing`. Collective.
+  virtual at::Tensor value_of(const Unit& unit, size_t index) = 0;
+
+  /// Gives each parameter memory of this rank alone, with its values.
+  /// Collective.
+  void make_private();
+  /// Ends `make_private`: this rank's slabs get what this rank has written.
+  /// Collective.
+  /// @param keeps  false if an exception is on its way: nothing is kept, and
+  ///   the group is closed.
+  void end_private(bool keeps) noexcept;
+
+  /// Calls `Unit::clear_gradients` of all units.
+  void clear_gradients();
+
+  /// Returns the error of an access to the parameters' memory, other than by an
+  /// operator, when they have none.
+  virtual std::string text_without_memory(const Unit& unit) const = 0;
+
+ protected:
+  /// Takes the key of `watch_operators`.
+  explicit ShardedUnits(c10::intrusive_ptr<c10d::Backend> group);
+
+  /// Called in `begin_reading` if this rank may not read already.
+  virtual void prepare_reading() {}
+  /// Tells the other ranks that this rank does not change its slabs until the
+  /// next `begin_writing`.
+  virtual void end_step() {}
+  /// Returns a copy of all slabs' memory, which this rank may write to.
+  /// Collective.
+  virtual at::Tensor copy_of(const Unit& unit) = 0;
+  /// Returns the error of a read before a forward.
+  static std::string text_before_forward(const Unit& unit);
+
+  /// Describes parameters for `plan_units`.
+  static std::vector<ShardSpec> specs_of(
+      const std::vector<NamedParameter>& parameters);
+  /// Returns the elements of a dense tensor in the order of memory.
+  static at::Tensor elements_of(const at::Tensor& tensor) {
+    return tensor.as_strided({tensor.numel()}, {1});
+  }
+  /// Adds a unit of these parameters; see `Unit`.
+  Unit& add_unit(const std::vector<NamedParameter>& parameters,
+                 const UnitPlan& plan,
+                 at::Tensor slab);
+  bool is_readable() const { return is_readable_; }
+
+ private:
+  const c10::intrusive_ptr<c10d::Backend> group_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  bool is_readable_ = false;
+};
+
+}  // namespace ddp::detail

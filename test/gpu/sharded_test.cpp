@@ -1,0 +1,95 @@
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/fully_sharded_data_parallel.h"
+#include "ddp/optim/fused.h"
+#include "test/gpu/nccl_ranks.h"
+#include "test/gpu/schedule.h"
+#include "test/gpu/small_integers.h"
+
+// FullyShardedDataParallel over NCCL beside DistributedDataParallel.
+namespace ddp {
+namespace sharded_test {
+
+using test::any_schedule;
+using test::fill_with_small_integers;
+using test::half_of;
+using test::has_gpus;
+using test::NcclRank;
+using test::run_nccl_ranks;
+using test::small_integers;
+using torch::Tensor;
+using torch::nn::Linear;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    for (int i = 0; i < 5; ++i) {
+      layers->push_back(Linear(12, 12));
+    }
+    register_module("layers", layers);
+    scale = register_parameter("scale", torch::ones({12}));
+    mask = register_buffer("mask", torch::ones({12}));
+    fill_with_small_integers(*this);
+  }
+  Tensor forward(Tensor x) {
+    for (auto& layer : *layers) {
+      x = torch::tanh(layer.forward<Tensor>(x) * scale);
+    }
+    return x * mask;
+  }
+  torch::nn::Sequential layers;
+  Tensor scale, mask;
+};
+TORCH_MODULE(Net);
+
+TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
+          "[gpu]") {
+  const bool reshards = GENERATE(true, false);
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Net plain, net;
+    plain->to(rank.device);
+    net->to(rank.device);
+    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    DistributedDataParallel a(
+        plain, DistributedDataParallelOptions().process_group(rank.group));
+    FullyShardedDataParallel b(net,
+                               FullyShardedDataParallelOptions()
+                                   .process_group(rank.group)
+                                   .unit_cap_mb(0.0005)
+                                   .reshard_after_forward(reshards));
+    FusedAdamW optimizer_a(a->parameters(), torch::optim::AdamWOptions(0.01));
+    FusedAdamW optimizer_b(b->parameters(), torch::optim::AdamWOptions(0.01));
+    for (int step = 1; step <= 4; ++step) {
+      const auto rows = small_integers({8, 12}, step, 2) * 0.1;
+      const auto train = [&](auto& model, auto& optimizer) {
+        optimizer.zero_grad();
+        auto loss = model->forward(half_of(rows, rank)).square().sum();
+        loss.backward();
+        optimizer.step();
+        const torch::NoGradGuard no_grad;
+        return torch::stack(
+            {loss.detach(), model->forward(half_of(rows, rank)).sum()});
+      };
+      const auto losses = train(a, optimizer_a);
+      const auto got = train(b, optimizer_b);
+      rank.expect(got.equal(losses),
+                  c10::str("step ", step, ": ", got, " instead of ", losses));
+    }
+    const WholeParameters whole(*b);
+    for (const auto& item : plain->named_parameters()) {
+      rank.expect(net->named_parameters()[item.key()].equal(item.value()),
+                  item.key());
+    }
+  });
+}
+
+}  // namespace sharded_test
+}  // namespace ddp
