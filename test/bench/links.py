@@ -96,22 +96,30 @@ def sent_bytes(number):
     return link["stats64"]["rx"]["bytes"]
 
 
-def count_bytes(switch, program, steps=5):
-    """Counts what the other end of each host's cable receives."""
-    ranks = Ranks([program, "mlp256"], 4, switch.address(0),
-                  [switch.enter(rank // 2) for rank in range(4)],
-                  [{"GLOO_SOCKET_IFNAME": f"cable{rank // 2}"} for rank in range(4)])
-    gradients = 4 * 8 * 1024 * 1025
-    ranks.run("ours", 2)  # buckets are made again after the first pass
+def count_bytes(switch, program, arm, per_host, steps=5):
+    """Returns what the other end of each host's cable receives in a step."""
+    hosts = [rank // per_host for rank in range(2 * per_host)]
+    ranks = Ranks([program, "mlp256"], len(hosts), switch.address(0),
+                  [switch.enter(number) for number in hosts],
+                  [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in hosts])
+    ranks.run(arm, 2)  # buckets are made again after the first pass
     before = [sent_bytes(number) for number in range(2)]
-    ranks.run("ours", steps)
+    ranks.run(arm, steps)
     sent = [sent_bytes(number) - before[number] for number in range(2)]
     ranks.close()
+    return [count / steps for count in sent]
+
+
+def print_bytes(switch, program):
+    gradients = 4 * 8 * 1024 * 1025
     print_table(
         f"Bytes that a host sends in a step / {gradients} bytes of gradients: "
-        f"{MODELS['mlp256']}, 2 hosts with 2 ranks each",
-        ["first host", "second host"],
-        [[f"{count / steps / gradients:.3f}" for count in sent]])
+        f"{MODELS['mlp256']}, 2 hosts",
+        ["arm", "ranks a host", "first host", "second host"],
+        [[arm, per_host,
+          *(f"{count / gradients:.3f}"
+            for count in count_bytes(switch, program, arm, per_host))]
+         for arm, per_host in (("ours", 2), ("ours", 1), ("sharded_adamw", 1))])
 
 
 def main():
@@ -140,7 +148,7 @@ def main():
                 compare_sizes(ranks, model, gigabits, arguments.rounds,
                               arguments.csv)
     if not arguments.feature:
-        count_bytes(switch, f"{arguments.build}/bench_steps")
+        print_bytes(switch, f"{arguments.build}/bench_steps")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ MODELS = {"mlp": "8 x Linear(1024), batch 32",
 STEPS = {"mlp": 8, "transformer": 1}
 OPTIMIZERS = {"libtorch_adamw": "LibTorch's AdamW", "adamw": "FusedAdamW"}
 COUNTS = 2, 4
+WAYS = {"shared memory": {}, "Gloo": {"DDP_SHARED_MEMORY": "0"}}
 # Large tensors fragment glibc's heap, in each run to another degree. With a fixed
 # threshold malloc maps each of them separately.
 MALLOC = {"default": {},
@@ -22,35 +23,36 @@ MALLOC = {"default": {},
 MEMORY_RUNS = 5
 
 
-def step_rows(build, model, count, rounds):
-    ranks = Ranks([f"{build}/bench_steps", model], count)
+def step_rows(build, model, count, way, rounds):
+    ranks = Ranks([f"{build}/bench_steps", model], count,
+                  variables=[WAYS[way]] * count)
     times = measure({f"{wrapper}_{optimizer}": (ranks, f"{wrapper}_{optimizer}")
                      for optimizer in OPTIMIZERS
                      for wrapper in ("ours", "sharded")}, rounds, STEPS[model])
     for optimizer, title in OPTIMIZERS.items():
         ours, sharded = (times[f"{wrapper}_{optimizer}"]
                          for wrapper in ("ours", "sharded"))
-        yield [MODELS[model], title, count, format_time(ours),
+        yield [MODELS[model], title, way, count, format_time(ours),
                format_time(sharded),
                format_ratio([a / b for a, b in zip(sharded, ours)])]
 
 
-def memory_of(build, arm, count, malloc):
+def memory_of(build, arm, count, variables):
     """Returns MB of the parameters and of all ranks, the latter a median."""
     answers = []
     for _ in range(MEMORY_RUNS):
         ranks = Ranks([f"{build}/bench_sharding", arm], count,
-                      variables=[malloc] * count)
+                      variables=[variables] * count)
         answers.append(ranks.ask(""))
         ranks.close()
     return sorted(answers)[MEMORY_RUNS // 2]
 
 
-def memory_row(build, count, title):
+def memory_row(build, count, way, title):
     (parameters, ours), (_, sharded) = (
-        memory_of(build, arm, count, MALLOC[title])
+        memory_of(build, arm, count, WAYS[way] | MALLOC[title])
         for arm in ("ours", "sharded"))
-    return [count, title, f"{ours:.0f}", f"{ours / parameters:.2f}",
+    return [count, way, title, f"{ours:.0f}", f"{ours / parameters:.2f}",
             f"{sharded:.0f}", f"{sharded / parameters:.2f}",
             f"{sharded / ours:.3f}"]
 
@@ -60,20 +62,25 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--way", choices=WAYS, action="append")
     arguments = parser.parse_args()
     print_table(
         f"A step with AdamW, {arguments.rounds} rounds",
-        ["model", "optimizer", "ranks", "DistributedDataParallel, ms",
+        ["model", "optimizer", "ranks over", "ranks", "DistributedDataParallel, ms",
          "FullyShardedDataParallel, ms", "ratio"],
-        [row for model in arguments.model or MODELS for count in COUNTS
-         for row in step_rows(arguments.build, model, count, arguments.rounds)])
+        [row for model in arguments.model or MODELS
+         for way in arguments.way or WAYS for count in COUNTS
+         for row in step_rows(arguments.build, model, count, way,
+                              arguments.rounds)])
     print_table(
         "Memory of all ranks, 16 x Linear(1024), LibTorch's AdamW, "
         f"{MEMORY_RUNS} runs",
-        ["ranks", "malloc", "DistributedDataParallel, MB", "/ parameters",
+        ["ranks", "ranks over", "malloc", "DistributedDataParallel, MB",
+         "/ parameters",
          "FullyShardedDataParallel, MB", "/ parameters", "ratio"],
-        [memory_row(arguments.build, count, title)
-         for count in COUNTS for title in MALLOC])
+        [memory_row(arguments.build, count, way, title)
+         for way in arguments.way or WAYS for count in COUNTS
+         for title in MALLOC])
 
 
 if __name__ == "__main__":
