@@ -31,7 +31,8 @@ constexpr const char* kOperators[] = {
     "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
     "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
     "_foreach_mul_.List", "_foreach_mul_.Scalar", "_fused_adam_",
-    "_fused_adamw_", "_fused_sgd_",
+    "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
+    "_fused_sgd_", "_fused_sgd_.tensor_lr",
     // Reductions and comparisons
     "all", "all.dim", "amax", "any", "any.dim", "argmax", "equal", "isclose",
     "linalg_vector_norm", "max", "mean", "mean.dim", "min",
