@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -142,14 +144,20 @@ bool add_to_batch(Optimizer& optimizer,
   return true;
 }
 
-void call_kernel(const Batch& batch, const SGDOptions& options) {
+/// Runs an SGD kernel.
+/// @param lr  a number, or a tensor on the batch's device.
+template <class Rate>
+void call_kernel(const Batch& batch,
+                 const SGDOptions& options,
+                 const Rate& lr,
+                 const at::Tensor& /*step*/) {
   at::_fused_sgd_(
       batch.params,
       batch.grads,
       batch.states[0],
       options.weight_decay(),
       options.momentum(),
-      options.lr(),
+      lr,
       options.dampening(),
       options.nesterov(),
       /*maximize=*/false,
@@ -193,10 +201,11 @@ bool add_to_batch(Optimizer& optimizer,
 
 /// Runs an Adam kernel. The kernels need a step tensor for each parameter; all
 /// parameters of a batch have the same step.
-template <class Options>
-void call_kernel(const Batch& batch, const Options& options) {
-  const auto step =
-      at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
+template <class Options, class Rate>
+void call_kernel(const Batch& batch,
+                 const Options& options,
+                 const Rate& lr,
+                 const at::Tensor& step) {
   const std::vector<at::Tensor> steps(batch.params.size(), step);
   const auto kernel = [](const auto&... inputs) {
     if constexpr (kIsAdamW<Options>) {
@@ -211,7 +220,7 @@ void call_kernel(const Batch& batch, const Options& options) {
          batch.states[1],
          batch.states[2],
          steps,
-         options.lr(),
+         lr,
          std::get<0>(options.betas()),
          std::get<1>(options.betas()),
          options.weight_decay(),
@@ -240,11 +249,27 @@ void with_parameters(Optimizer& optimizer,
   work();
 }
 
+/// Makes the step of a batch with numbers of the host.
+struct HostNumbers {
+  template <class Options>
+  void operator()(size_t /*group*/,
+                  const Batch& batch,
+                  const Options& options) const {
+    at::Tensor step;
+    if constexpr (!kIsSGD<Options>) {
+      step =
+          at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
+    }
+    call_kernel(batch, options, options.lr(), step);
+  }
+};
+
 /// Steps the parameters that the kernels support, and returns the others. One
 /// kernel would make all steps of a repeated parameter, or of several in one
 /// memory, at the same time.
-template <class Options>
-GroupParameters step_fused(Optimizer& optimizer) {
+/// @param step_batch  called with the group's number, a batch and the options.
+template <class Options, class StepBatch>
+GroupParameters step_fused(Optimizer& optimizer, const StepBatch& step_batch) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   auto& groups = optimizer.param_groups();
   GroupParameters rest(groups.size());
@@ -268,7 +293,7 @@ GroupParameters step_fused(Optimizer& optimizer) {
     }
     for (const auto& batch : batches) {
       const c10::OptionalDeviceGuard device(batch.device);
-      call_kernel(batch, options);
+      step_batch(g, batch, options);
     }
   }
   return rest;
@@ -286,7 +311,7 @@ at::Tensor fused_step(Optimizer& optimizer,
     loss = closure();
   }
   const c10::NoGradGuard no_grad;
-  auto rest = step_fused<Options>(optimizer);
+  auto rest = step_fused<Options>(optimizer, HostNumbers());
   for (const auto& group : rest) {
     for (const auto& param : group) {
       TORCH_CHECK(
@@ -308,6 +333,235 @@ at::Tensor fused_step(Optimizer& optimizer,
 }
 
 }  // namespace
+
+namespace detail {
+
+namespace {
+
+/// Numbers on the device that the kernels of a graph read.
+struct DeviceNumber {
+  at::Tensor tensor;
+  double value = 0;  ///< of the tensor, after all work that is queued
+
+  void set(double wanted) {
+    if (value != wanted && tensor.defined()) {
+      tensor.fill_(wanted);
+      value = wanted;
+    }
+  }
+};
+
+template <class Options>
+class RecordedStepOf : public RecordedFusedStep {
+  using State = std::conditional_t<
+      kIsSGD<Options>,
+      SGDParamState,
+      std::conditional_t<kIsAdamW<Options>, AdamWParamState, AdamParamState>>;
+
+ public:
+  explicit RecordedStepOf(Optimizer& optimizer) : optimizer_(optimizer) {
+    const c10::NoGradGuard no_grad;
+    const auto& groups = optimizer.param_groups();
+    rates_.resize(groups.size());
+    for (size_t g = 0; g < groups.size(); ++g) {
+      options_.push_back(static_cast<const Options&>(groups[g].options()));
+      for (const auto& param : groups[g].params()) {
+        if (!rates_[g].tensor.defined()) {
+          rates_[g] = number(param, options_[g].lr());
+        }
+        members_.push_back({g, param, memory_of(param), state_memory(param)});
+        members_.back().step = step_of(param);
+        counters_.try_emplace(members_.back().step,
+                              number(param, double(members_.back().step)));
+      }
+    }
+  }
+
+  void record() override {
+    for (auto& member : members_) {
+      member.steps = member.param.grad().defined();
+      TORCH_CHECK(!member.steps || !needs_state(member) ||
+                      find_state<State>(optimizer_, member.param) != nullptr,
+                  "Expected the same parameters to get a gradient in each "
+                  "step, but one of ",
+                  member.param.sizes(),
+                  " got its first one while the step was recorded; let it take "
+                  "part in the warm-up");
+    }
+    const auto guard = c10::make_scope_exit([this] { restore_steps(); });
+    const c10::NoGradGuard no_grad;
+    std::set<int64_t> counted;
+    const auto rest = step_fused<Options>(
+        optimizer_,
+        [&](size_t group, const Batch& batch, const Options& options) {
+          const int64_t before = batch.step - 1;
+          const auto& counter = counters_.at(kIsSGD<Options> ? 0 : before);
+          if (!kIsSGD<Options> && counted.insert(before).second) {
+            counter.tensor.add_(1);
+          }
+          call_kernel(batch, options, rates_[group].tensor, counter.tensor);
+        });
+    for (const auto& group : rest) {
+      TORCH_CHECK(group.empty(),
+                  "Expected parameters that the fused kernels support, but got "
+                  "one of ",
+                  group.front().scalar_type(),
+                  group.front().sizes(),
+                  " that they do not; see ddp::FusedSGD");
+    }
+  }
+
+  bool is_current() const override {
+    const auto& groups = optimizer_.param_groups();
+    size_t count = 0;
+    for (const auto& group : groups) {
+      count += group.params().size();
+    }
+    check(groups.size() == options_.size() && count == members_.size(),
+          "another number of parameters");
+    std::map<int64_t, int64_t> steps;  // now, by those of `record`
+    for (const auto& member : members_) {
+      check(memory_of(member.param) == member.memory, "a parameter");
+      check(!member.steps || state_memory(member.param) == member.states,
+            "the state of a parameter");
+      const int64_t now = step_of(member.param);
+      if (member.steps &&
+          steps.try_emplace(member.step, now).first->second != now) {
+        return false;
+      }
+    }
+    for (size_t g = 0; g < groups.size(); ++g) {
+      auto now = static_cast<const Options&>(groups[g].options());
+      now.lr(options_[g].lr());
+      if (!(now == options_[g])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void before_replay() override {
+    const c10::NoGradGuard no_grad;
+    for (size_t g = 0; g < rates_.size(); ++g) {
+      rates_[g].set(optimizer_.param_groups()[g].options().get_lr());
+    }
+    if constexpr (!kIsSGD<Options>) {
+      for (const auto& member : members_) {
+        if (member.steps) {
+          counters_.at(member.step).set(double(step_of(member.param)));
+        }
+      }
+    }
+  }
+
+  void after_replay() override {
+    for (const auto& member : members_) {
+      if (!member.steps) {
+        continue;
+      }
+      member.param.unsafeGetTensorImpl()->bump_version();
+      if constexpr (!kIsSGD<Options>) {
+        auto* state = find_state<State>(optimizer_, member.param);
+        state->step(state->step() + 1);
+        counters_.at(member.step).value = double(state->step());
+      }
+    }
+  }
+
+ private:
+  /// A parameter, as it was when the step was recorded.
+  struct Member {
+    size_t group;
+    at::Tensor param;
+    const void* memory;
+    std::array<const void*, 3> states;
+    int64_t step = 0;    ///< made before, by its state
+    bool steps = false;  ///< the recorded step updates it
+  };
+
+  static DeviceNumber number(const at::Tensor& param, double value) {
+    return {at::full({}, value, at::device(param.device()).dtype(at::kFloat)),
+            value};
+  }
+
+  static const void* memory_of(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.layout() == c10::kStrided
+               ? tensor.const_data_ptr()
+               : nullptr;
+  }
+
+  static void check(bool is_same, const char* what) {
+    TORCH_CHECK(is_same,
+                "Expected the optimizer of the recorded step, but got ",
+                what,
+                " with other memory (a load, set_data, add_param_group); call "
+                "reset() of the GraphedStep after such a change");
+  }
+
+  bool needs_state(const Member& member) const {
+    if constexpr (kIsSGD<Options>) {
+      return options_[member.group].momentum() != 0;
+    } else {
+      return true;
+    }
+  }
+
+  std::array<const void*, 3> state_memory(const at::Tensor& param) const {
+    const auto* state = find_state<State>(optimizer_, param);
+    if (state == nullptr) {
+      return {};
+    }
+    if constexpr (kIsSGD<Options>) {
+      return {memory_of(state->momentum_buffer())};
+    } else {
+      return {memory_of(state->exp_avg()),
+              memory_of(state->exp_avg_sq()),
+              memory_of(state->max_exp_avg_sq())};
+    }
+  }
+
+  int64_t step_of(const at::Tensor& param) const {
+    if constexpr (kIsSGD<Options>) {
+      return 0;
+    } else {
+      const auto* state = find_state<State>(optimizer_, param);
+      return state == nullptr ? 0 : state->step();
+    }
+  }
+
+  void restore_steps() {
+    if constexpr (!kIsSGD<Options>) {
+      for (const auto& member : members_) {
+        if (auto* state = find_state<State>(optimizer_, member.param)) {
+          state->step(member.step);
+        }
+      }
+    }
+  }
+
+  Optimizer& optimizer_;
+  std::vector<Options> options_;              // of each group
+  std::vector<DeviceNumber> rates_;           // of each group
+  std::map<int64_t, DeviceNumber> counters_;  // by the steps made before
+  std::vector<Member> members_;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordedFusedStep> make_recorded_step(Optimizer& optimizer) {
+  if (dynamic_cast<FusedSGD*>(&optimizer) != nullptr) {
+    return std::make_unique<RecordedStepOf<SGDOptions>>(optimizer);
+  }
+  if (dynamic_cast<FusedAdam*>(&optimizer) != nullptr) {
+    return std::make_unique<RecordedStepOf<AdamOptions>>(optimizer);
+  }
+  TORCH_CHECK(dynamic_cast<FusedAdamW*>(&optimizer) != nullptr,
+              "Expected a ddp::FusedSGD, FusedAdam or FusedAdamW, but got "
+              "another optimizer");
+  return std::make_unique<RecordedStepOf<AdamWOptions>>(optimizer);
+}
+
+}  // namespace detail
 
 torch::Tensor FusedSGD::step(LossClosure closure) {
   return fused_step<SGDOptions>(*this, closure, [this] { SGD::step(); });

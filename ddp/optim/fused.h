@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -73,5 +75,43 @@ class FusedAdamW : public torch::optim::AdamW {
   /// As `FusedSGD::step`.
   torch::Tensor step(LossClosure closure = nullptr) override;
 };
+
+namespace detail {
+
+/// A step of a fused optimizer in a CUDA graph, for `GraphedStep`. The kernels
+/// read the learning rates, as float32, and the numbers of steps from the
+/// device. Corresponds to PyTorch's `capturable`. Steps outside of the graph,
+/// the optimizer's state and checkpoints stay as they are.
+class RecordedFusedStep {
+ public:
+  virtual ~RecordedFusedStep() = default;
+
+  /// Makes the step, once, while the current stream records. The numbers of
+  /// steps in the optimizer's state do not change.
+  /// @throws c10::Error if a parameter with a gradient had none in an earlier
+  ///   step, or if the kernels do not support one.
+  virtual void record() = 0;
+
+  /// Returns whether a replay is the step that the optimizer would make now:
+  /// apart from the rates, options have not changed, and the parameters of one
+  /// kernel have made the same number of steps.
+  /// @throws c10::Error if a parameter or a state has other memory than when
+  ///   this object was made.
+  virtual bool is_current() const = 0;
+
+  /// Writes learning rates and numbers of steps that have changed outside of
+  /// replays to the device. `is_current` holds.
+  virtual void before_replay() = 0;
+  /// Counts the step in the optimizer's state.
+  virtual void after_replay() = 0;
+};
+
+/// Copies the learning rates and the numbers of steps to the device.
+/// @param optimizer  must outlive the result.
+/// @throws c10::Error if it is none of the fused optimizers.
+std::unique_ptr<RecordedFusedStep> make_recorded_step(
+    torch::optim::Optimizer& optimizer);
+
+}  // namespace detail
 
 }  // namespace ddp

@@ -470,5 +470,99 @@ TEST_CASE("a scaled step of a fused optimizer is that of its gradients",
   }
 }
 
+/// Sets a learning rate that is exact as float32.
+void set_rate(Optimizer& optimizer, int step) {
+  optimizer.param_groups()[0].options().set_lr(1.0 / (1 << (4 + step % 3)));
+}
+
+void set_all_gradients(const Tensors& parameters, int step) {
+  for (const auto& param : parameters) {
+    param.mutable_grad() = (param * param).detach().add_(step);
+  }
+}
+
+/// As in a graph: `record` runs once, with numbers that change afterwards.
+TEST_CASE("a recorded step is that of the host's numbers", "[fused]") {
+  const auto kind =
+      GENERATE(as<std::string>(), "fused sgd", "fused adam", "fused adamw");
+  const auto expected = fusible();
+  const auto got = copies(expected);
+  const auto plain = make_optimizer(kind, Groups{expected});
+  const auto optimizer = make_optimizer(kind, Groups{got});
+  for (int step = 0; step < 6; ++step) {
+    set_all_gradients(expected, step);
+    set_all_gradients(got, step);
+    std::unique_ptr<detail::RecordedFusedStep> recorded;
+    if (step > 0) {
+      recorded = detail::make_recorded_step(*optimizer);
+    }
+    set_rate(*plain, step);
+    set_rate(*optimizer, step);
+    plain->step();
+    if (recorded) {
+      REQUIRE(recorded->is_current());
+      recorded->before_replay();
+      const auto version = got[0]._version();
+      recorded->record();
+      recorded->after_replay();
+      CHECK(got[0]._version() > version);
+      CHECK(recorded->is_current());
+    } else {
+      optimizer->step();
+    }
+    CAPTURE(kind, step);
+    REQUIRE(equal(got, expected));
+  }
+}
+
+TEST_CASE("a recorded step knows what has changed", "[fused]") {
+  const auto parameters = fusible();
+  FusedAdam optimizer(parameters, AdamOptions(0.125));
+  set_all_gradients(parameters, 0);
+  optimizer.step();
+  const auto recorded = detail::make_recorded_step(optimizer);
+  recorded->record();
+  REQUIRE(recorded->is_current());
+  auto& options =
+      static_cast<AdamOptions&>(optimizer.param_groups()[0].options());
+  options.weight_decay(0.5);
+  CHECK_FALSE(recorded->is_current());
+  options.weight_decay(0);
+  CHECK(recorded->is_current());
+  // A step outside of the graph, of all parameters and of all but one.
+  optimizer.step();
+  CHECK(recorded->is_current());
+  parameters[1].mutable_grad().reset();
+  optimizer.step();
+  CHECK_FALSE(recorded->is_current());
+  auto& state = static_cast<torch::optim::AdamParamState&>(
+      *optimizer.state().at(parameters[1].unsafeGetTensorImpl()));
+  state.step(state.step() + 1);
+  CHECK(recorded->is_current());
+  state.exp_avg(state.exp_avg().clone());
+  CHECK_THROWS_WITH(recorded->is_current(), Contains("call reset()"));
+}
+
+TEST_CASE("a step that cannot be recorded changes no number of steps",
+          "[fused]") {
+  const auto parameters = fusible();
+  FusedAdam optimizer(parameters, AdamOptions(0.125));
+  set_all_gradients(parameters, 0);
+  parameters[1].mutable_grad().reset();
+  optimizer.step();
+  const auto recorded = detail::make_recorded_step(optimizer);
+  set_all_gradients(parameters, 1);
+  CHECK_THROWS_WITH(recorded->record(), Contains("take part in the warm-up"));
+  parameters[1].mutable_grad().reset();
+  parameters[0].mutable_grad() = torch::ones({1}).to_sparse();
+  CHECK_THROWS_WITH(recorded->record(), Contains("see ddp::FusedSGD"));
+  const auto& state = static_cast<torch::optim::AdamParamState&>(
+      *optimizer.state().at(parameters[2].unsafeGetTensorImpl()));
+  CHECK(state.step() == 1);
+  torch::optim::SGD other(parameters, SGDOptions(0.125));
+  CHECK_THROWS_WITH(detail::make_recorded_step(other),
+                    Contains("ddp::FusedSGD, FusedAdam or FusedAdamW"));
+}
+
 }  // namespace fused_optimizers_test
 }  // namespace ddp
