@@ -19,6 +19,7 @@
 #include "ddp/exchanges/quantized_exchange.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
 #include "ddp/exported/exported_module.h"
+#include "ddp/graph/graphed_step.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/join.h"
 #include "ddp/job/preemption.h"

@@ -55,6 +55,8 @@ class CastExchange : public Exchange {
   std::string refuses_sparse() const override {
     return inner_->refuses_sparse();
   }
+  /// The exchange of the converted buckets.
+  const Exchange& inner() const { return *inner_; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { inner_->abandon(); }

@@ -26,6 +26,17 @@ constexpr std::chrono::milliseconds kReleasePause{10};
 
 using Shared = c10::intrusive_ptr<c10d::Backend>;
 
+/// Reports the start of collectives to ddprun.
+void note_collectives(size_t count, bool on_device) {
+  auto* progress = progress_file();
+  for (size_t i = 0; progress != nullptr && i < count; ++i) {
+    progress->note_collective();
+  }
+  if (progress != nullptr && on_device) {
+    progress->wait_on_device();
+  }
+}
+
 /// Calls `use` on a separate thread and abandons the thread if the call takes
 /// longer than `patience`. If no thread can start, calls `use` on this thread.
 /// The separate thread also destroys the backend if it holds the last
@@ -179,22 +190,25 @@ std::string MonitoredBackend::call_of(uint64_t number) const {
              : starts_[number % starts_.size()].text();
 }
 
-MonitoredBackend::Start::Start(const Collective& collective)
-    : name(collective.name), number(collective.number) {
+CollectiveStart MonitoredBackend::start_of(const Collective& collective) {
+  CollectiveStart start;
+  start.name = collective.name;
+  start.number = collective.number;
   for (const auto& tensor : collective.sized) {
-    numel += tensor.numel();
-    dtype = collective.sized.front().scalar_type();
+    start.numel += tensor.numel();
+    start.dtype = collective.sized.front().scalar_type();
   }
+  return start;
 }
 
-std::string MonitoredBackend::Start::text() const {
+std::string CollectiveStart::text() const {
   return name + (number < 0 ? "" : " " + std::to_string(number)) +
          (numel == 0
               ? ""
               : " of " + std::to_string(numel) + " " + c10::toString(dtype));
 }
 
-size_t MonitoredBackend::Start::hash() const {
+size_t CollectiveStart::hash() const {
   return c10::get_hash(
       std::string_view(name), number, numel, static_cast<int>(dtype));
 }
@@ -211,7 +225,8 @@ bool MonitoredBackend::may_be_working() {
     return backend && detail::may_be_working(*backend);
   }
   BackgroundTask task;
-  task.start([backend] { backend->waitForPendingWorks(); });
+  task.start(
+      [backend, replay = last_replay()] { wait_for_device(*backend, replay); });
   try {
     return !task.finish(kIdlePatience);
   } catch (const std::exception&) {
@@ -308,16 +323,67 @@ c10d::Backend& MonitoredBackend::for_collective(
       "ddp::ProcessGroupOptions::device chooses another device for the rank. "
       "The other GPUs of a module on several are connected in the group of its "
       "DistributedDataParallel alone: use that group");
-  if (auto* progress = progress_file()) {
-    progress->note_collective();
-    if (name_ == "nccl") {
-      progress->wait_on_device();
-    }
+  if (!records_) {
+    note_collectives(1, name_ == "nccl");
   }
-  if (const auto departure = departed_member()) {
-    fail("a collective", *departure);
-  }
+  check_departures("a collective");
   return backend;
+}
+
+void MonitoredBackend::check_departures(const char* what) const {
+  if (const auto departure = departed_member()) {
+    fail(what, *departure);
+  }
+}
+
+void MonitoredBackend::begin_recording() {
+  const std::lock_guard lock(activity_mutex_);
+  records_ = true;
+  recorded_.clear();
+}
+
+std::vector<CollectiveStart> MonitoredBackend::end_recording() {
+  const std::lock_guard lock(activity_mutex_);
+  records_ = false;
+  for (auto& start : recorded_) {
+    start.work = nullptr;
+  }
+  return std::exchange(recorded_, {});
+}
+
+void MonitoredBackend::before_replay(
+    const std::vector<CollectiveStart>& collectives) {
+  constexpr const char* kWhat = "a recorded step";
+  inner();
+  check_not_aborted(kWhat);
+  note_collectives(collectives.size(), /*on_device=*/true);
+  check_departures(kWhat);
+}
+
+void MonitoredBackend::after_replay(
+    const std::vector<CollectiveStart>& collectives,
+    std::shared_ptr<c10::Event> end) {
+  const std::lock_guard lock(activity_mutex_);
+  for (const auto& start : collectives) {
+    const uint64_t number = ++started_;
+    starts_[number % starts_.size()] = start;
+  }
+  last_thread_ = std::this_thread::get_id();
+  replay_ = std::move(end);
+}
+
+std::shared_ptr<c10::Event> MonitoredBackend::last_replay() const {
+  const std::lock_guard lock(activity_mutex_);
+  return replay_;
+}
+
+/// The collectives of a graph are not among NCCL's works.
+void MonitoredBackend::wait_for_device(
+    c10d::Backend& backend, const std::shared_ptr<c10::Event>& replay) {
+  if (replay) {
+    replay->synchronize();
+  }
+  backend.waitForPendingWorks();
 }
 
 c10d::Backend& MonitoredBackend::for_message() {
@@ -328,9 +394,13 @@ c10d::Backend& MonitoredBackend::for_message() {
   return inner();
 }
 
-void MonitoredBackend::has_started(Start start, const Work& work) {
+void MonitoredBackend::has_started(CollectiveStart start, const Work& work) {
   start.work = work.get();
   const std::lock_guard lock(activity_mutex_);
+  if (records_) {
+    recorded_.push_back(start);
+    return;
+  }
   const uint64_t number = ++started_;
   starts_[number % starts_.size()] = start;
   last_thread_ = std::this_thread::get_id();
@@ -363,7 +433,7 @@ void MonitoredBackend::wait_until_idle() {
   // NCCL's shutdown() waits, too, but holds a lock that its abort() needs.
   const auto backend = name_ == "nccl" ? open_backend() : nullptr;
   if (backend) {
-    backend->waitForPendingWorks();
+    wait_for_device(*backend, last_replay());
   }
 }
 
@@ -438,7 +508,7 @@ template <class Call>
 MonitoredBackend::Work MonitoredBackend::start(const Collective& collective,
                                                const Call& call) {
   auto& backend = for_collective(collective.device);
-  const Start start(collective);
+  const auto start = start_of(collective);
   tag_next_collective(backend, start.hash(), started_ + 1);
   auto work = call(backend);
   has_started(start, work);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -53,6 +54,20 @@ struct GroupActivity {
   std::vector<std::string> calls;
   std::thread::id last_thread;  ///< that has started it, or made the group
   std::vector<GroupWait> waits;
+};
+
+/// What is the same on all ranks in the start of a collective, for errors that
+/// compare the ranks' calls.
+struct CollectiveStart {
+  /// Returns "broadcast from rank 0 of 64 Float".
+  std::string text() const;
+  size_t hash() const;
+
+  const c10d::Work* work = nullptr;
+  const char* name = "";
+  int64_t number = -1;  ///< a part of the name: of a rank or exchange
+  int64_t numel = 0;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
 };
 
 /// A group of the job: a backend that knows which ranks have left. It numbers
@@ -165,7 +180,7 @@ class MonitoredBackend : public c10d::Backend {
   /// @throws c10::Error as a collective does.
   void before_sum(c10::Device device) { for_collective(device); }
   void after_sum(int exchange, const at::Tensor& tensor, const Work& work) {
-    has_started(Start({kSum, tensor.device(), tensor, exchange}), work);
+    has_started(start_of({kSum, tensor.device(), tensor, exchange}), work);
   }
   /// Calls `action`, which does not throw, when this group is aborted or
   /// closed, for waits outside of the backend. Destroy the result to prevent
@@ -173,6 +188,18 @@ class MonitoredBackend : public c10d::Backend {
   std::shared_ptr<const void> at_end(std::function<void()> action) {
     return end_actions_.add(std::move(action));
   }
+
+  /// From now until `end_recording` the collectives of this rank are recorded
+  /// in a CUDA graph, and do not count as started.
+  void begin_recording();
+  std::vector<CollectiveStart> end_recording();
+  /// To be called before and after the launch of a graph with these
+  /// collectives.
+  /// @param end  an event behind the launch.
+  /// @throws c10::Error as a collective does.
+  void before_replay(const std::vector<CollectiveStart>& collectives);
+  void after_replay(const std::vector<CollectiveStart>& collectives,
+                    std::shared_ptr<c10::Event> end);
 
   enum class End { finish, abort };
   /// Completes the started work (waits for it, or aborts it) and releases the
@@ -243,28 +270,19 @@ class MonitoredBackend : public c10d::Backend {
     at::TensorList sized = {};  ///< of the same sizes on all ranks
     int64_t number = -1;        ///< a part of the name: of a rank or exchange
   };
-  /// What is the same on all ranks in the start of a collective, for errors
-  /// that compare the ranks' calls.
-  struct Start {
-    Start() = default;
-    explicit Start(const Collective& collective);
-    /// Returns "broadcast from rank 0 of 64 Float".
-    std::string text() const;
-    size_t hash() const;
-
-    const c10d::Work* work = nullptr;
-    const char* name = "";
-    int64_t number = -1;
-    int64_t numel = 0;
-    c10::ScalarType dtype = c10::ScalarType::Undefined;
-  };
+  static CollectiveStart start_of(const Collective& collective);
   static constexpr const char* kSum = "sum in shared memory by exchange";
 
   /// @throws c10::Error if the backend was released.
   c10d::Backend& inner() const;
   /// Returns the backend that executes the next collective.
   c10d::Backend& for_collective(const std::optional<c10::Device>& device);
-  void has_started(Start start, const Work& work);
+  void has_started(CollectiveStart start, const Work& work);
+  void check_departures(const char* what) const;
+  /// Waits for NCCL's queued works and the last replay.
+  static void wait_for_device(c10d::Backend& backend,
+                              const std::shared_ptr<c10::Event>& replay);
+  std::shared_ptr<c10::Event> last_replay() const;
   template <class Call>
   Work start(const Collective& collective, const Call& call);
   /// Returns the backend that executes the next message.
@@ -289,10 +307,13 @@ class MonitoredBackend : public c10d::Backend {
   std::string abort_reason_;            // guarded by mutex_
   mutable std::mutex activity_mutex_;   // guards the following
   /// The last ones, by number: of more buckets in progress than any model has.
-  std::array<Start, 4096> starts_;
+  std::array<CollectiveStart, 4096> starts_;
   std::thread::id last_thread_ = std::this_thread::get_id();  // as above
   std::vector<GroupWait> waits_;
   uint64_t waited_ = 0;  // the highest number whose wait has ended
+  bool records_ = false;
+  std::vector<CollectiveStart> recorded_;
+  std::shared_ptr<c10::Event> replay_;  // behind the last one, or null
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
   ActionList end_actions_;

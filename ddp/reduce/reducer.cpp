@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <typeinfo>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/base/text/rank_text.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/no_exchange.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/peers.h"
@@ -109,6 +113,21 @@ std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
     return std::make_shared<StopVote>();
   }
   return {job->record(), &job->record()->stop_vote()};
+}
+
+/// Allows only classes of which each pass makes the same calls, none of which
+/// waits on the host. A derived class may do anything.
+std::string refuses_recording(const Exchange& exchange) {
+  const auto& type = typeid(exchange);
+  if (type == typeid(CastExchange)) {
+    return refuses_recording(
+        static_cast<const CastExchange&>(exchange).inner());
+  }
+  return type == typeid(AllReduce) || type == typeid(NoExchange)
+             ? ""
+             : "Expected AllReduce, a CastExchange around it or NoExchange as "
+               "the exchange of a recorded step, but got " +
+                   c10::demangle(type.name());
 }
 
 DistributedDataParallelOptions checked_options(
@@ -367,8 +386,10 @@ void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   auto& all = *reduction_;
   all.buckets.begin(device);
   all.buckets.set_scale(all.exchange->scale(ranks));
-  all.peers->note_pass();
-  ++all.passes;
+  if (!records_) {
+    all.peers->note_pass();
+    ++all.passes;
+  }
   fill_known();
 }
 
@@ -388,6 +409,105 @@ void ReducerImpl::shadow_pass(int ranks) {
     begin(ranks, std::nullopt);
   });
   complete();
+}
+
+std::string ReducerImpl::refuses_recording() {
+  const std::lock_guard lock(mutex_);
+  const auto& all = *reduction_;
+  if (options_.find_unused_parameters()) {
+    return "Expected a model without find_unused_parameters, because the ranks "
+           "exchange on the host what they have used, but got one with it; "
+           "set static_graph where each pass leaves out the same parameters";
+  }
+  if (all.group->getBackendName() != "nccl") {
+    return "Expected a group over NCCL, but got one over " +
+           all.group->getBackendName();
+  }
+  if (all.is_recording) {
+    return "Expected a backward pass before the recording, which plans the "
+           "buckets, but got none";
+  }
+  return detail::refuses_recording(*all.exchange);
+}
+
+void ReducerImpl::begin_recording() {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  TORCH_CHECK(
+      !is_open(),
+      "Expected a recording between backward passes, but got it in one");
+  records_ = true;
+  if (auto* job = monitored_backend_of(*reduction_->group)) {
+    job->begin_recording();
+  }
+}
+
+std::shared_ptr<const RecordedPass> ReducerImpl::end_recording(
+    const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  records_ = false;
+  auto pass = std::make_shared<RecordedPass>();
+  if (auto* job = monitored_backend_of(*reduction_->group)) {
+    pass->collectives = job->end_recording();
+  }
+  if (is_open()) {
+    fail(error);
+  }
+  if (state_ == State::broken) {
+    return nullptr;
+  }
+  pass->hold = buckets().hold_memory();
+  return pass;
+}
+
+void ReducerImpl::replay(const RecordedPass& pass,
+                         const std::function<void()>& launch) {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  auto& all = *reduction_;
+  TORCH_CHECK(buckets().hold_memory() == pass.hold,
+              "Expected the group of the recorded step, but the model has got "
+              "another one; call reset() of the GraphedStep");
+  TORCH_CHECK(!is_open(),
+              "Expected a recorded step between backward passes, but got it in "
+              "one");
+  or_fail([&] {
+    auto* job = monitored_backend_of(*all.group);
+    std::shared_ptr<const AveragedPass> averaged;
+    if (job != nullptr) {
+      averaged = job->begin_pass({std::this_thread::get_id(), -1});
+      job->before_replay(pass.collectives);
+    }
+    all.peers->note_pass();
+    ++all.passes;
+    all.marks->vote(all.vote->says());
+    launch();
+    const auto device = buckets().spare().device();
+    auto end = std::make_shared<c10::Event>(device.type());
+    end->record(current_stream(device));
+    if (job != nullptr) {
+      job->after_replay(pass.collectives, end);
+    }
+    note_completed(std::move(end));
+    read_marks();
+  });
+  hooks_->clear_local();
+}
+
+/// Reports progress by replays that have completed: ones that are launched may
+/// wait for another rank for ever.
+void ReducerImpl::note_completed(std::shared_ptr<c10::Event> end) {
+  auto* progress = progress_file();
+  if (progress == nullptr) {
+    return;
+  }
+  if (incomplete_ && incomplete_->query()) {
+    progress->note_pass();
+    incomplete_.reset();
+  }
+  if (!incomplete_) {
+    incomplete_ = std::move(end);
+  }
 }
 
 /// Parameters that were frozen in the previous pass, or are never used in a
@@ -440,7 +560,7 @@ void ReducerImpl::complete() {
   const auto guard = c10::make_scope_exit([this] { end_pass(); });
   const c10::NoGradGuard no_grad;
   auto kept = or_fail([this] { return finish(); });
-  if (auto* progress = progress_file()) {
+  if (auto* progress = progress_file(); progress != nullptr && !records_) {
     progress->note_pass();
   }
   hooks_->needed_by_graph(false);
@@ -672,6 +792,10 @@ void ReducerImpl::finish_buckets(size_t end) {
 void ReducerImpl::write_mark() {
   auto& all = *reduction_;
   all.buckets.join_spare();
+  if (records_) {
+    all.marks->record(all.buckets.spare());
+    return;
+  }
   PassMark mark;
   mark.stops = all.vote->says();
   mark.misses = !missing_.empty() && !is_shadow_;
@@ -780,6 +904,24 @@ void Reducer::change_group(c10::intrusive_ptr<c10d::Backend> group,
 
 std::shared_ptr<const void> Reducer::hold_memory() {
   return impl_->hold_memory();
+}
+
+std::string Reducer::refuses_recording() const {
+  return impl_->refuses_recording();
+}
+
+void Reducer::begin_recording() {
+  impl_->begin_recording();
+}
+
+std::shared_ptr<const detail::RecordedPass> Reducer::end_recording(
+    const std::string& error) {
+  return impl_->end_recording(error);
+}
+
+void Reducer::replay(const detail::RecordedPass& pass,
+                     const std::function<void()>& launch) {
+  impl_->replay(pass, launch);
 }
 
 bool Reducer::is_in_pass() const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +16,8 @@ namespace ddp {
 
 namespace detail {
 class ReducerImpl;
-}
+struct RecordedPass;
+}  // namespace detail
 
 /// Functions that a reducer calls in each reduced pass, on every rank. They
 /// must not call the reducer.
@@ -186,6 +188,22 @@ class Reducer {
   /// @throws c10::Error if a pass is being reduced, or before the end of the
   ///   first one.
   [[nodiscard]] std::shared_ptr<const void> hold_memory();
+
+  /// For `GraphedStep`. Returns the reason why passes cannot be recorded in a
+  /// CUDA graph, or "".
+  std::string refuses_recording() const;
+  /// From now until `end_recording` the current stream records the work of a
+  /// pass. The pass does not count.
+  void begin_recording();
+  /// Returns the recorded pass, which holds the memory of the buckets; null if
+  /// an exception has left the pass, which is announced as any other.
+  /// @param error  text of an exception that has ended the recording, or "".
+  std::shared_ptr<const detail::RecordedPass> end_recording(
+      const std::string& error = "");
+  /// Makes a pass whose work `launch` queues on the current stream.
+  /// @throws c10::Error as `backward()` does, or if the group has changed.
+  void replay(const detail::RecordedPass& pass,
+              const std::function<void()>& launch);
 
   /// Whether a backward pass of this rank is being reduced now.
   bool is_in_pass() const;

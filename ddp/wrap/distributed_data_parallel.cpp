@@ -358,6 +358,14 @@ std::string DistributedDataParallelBase::refuses_group(
   return "";
 }
 
+std::string DistributedDataParallelBase::refuses_recording() const {
+  if (options_.buffer_hook()) {
+    return "Expected a model without a buffer_hook, whose calls are not known "
+           "to be the same in each step, but got one with it";
+  }
+  return reducer_ ? reducer_->refuses_recording() : "";
+}
+
 void DistributedDataParallelBase::set_precision(
     const detail::WrappedModule& found) {
   const auto& precision = options_.mixed_precision();

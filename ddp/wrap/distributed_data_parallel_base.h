@@ -17,6 +17,8 @@
 
 namespace ddp {
 
+class GraphedStep;
+
 namespace detail {
 struct WrappedModule;
 }  // namespace detail
@@ -152,7 +154,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
       const std::shared_ptr<Exchange>& exchange) const;
 
  private:
+  friend class GraphedStep;
   struct Pass;
+
+  /// For `GraphedStep`. Returns the reason why steps cannot be recorded, or "".
+  std::string refuses_recording() const;
 
   /// Called by `clone()` of a module that contains the wrapper; always throws.
   void clone_(torch::nn::Module& other,

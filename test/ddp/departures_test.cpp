@@ -32,12 +32,14 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/hook_exchange.h"
+#include "ddp/graphed_step.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/current_job.h"
 #include "ddp/job/detail/peer_state.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/rendezvous.h"
 #include "ddp/job/wait.h"
+#include "ddp/optim/fused.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
 #include "ddp/reducer.h"
@@ -1253,6 +1255,48 @@ TEST_CASE("job after job on a store that stays", "[departures]") {
   for (const auto& end : ends) {
     CHECK(end.error == "");
   }
+}
+
+/// Trains by a recorded step. Rank 1 is killed while a replay of its own, and
+/// of rank 0, is queued or runs.
+TEST_CASE("a rank is killed while ranks replay a recorded step",
+          "[departures][order]") {
+  if (!on_gpu(2)) {
+    return;
+  }
+  const bool waits = GENERATE(false, true);  // for the loss
+  INFO("waits " << waits);
+  const auto ends = run_rank_processes(
+      2,
+      [waits](int rank) {
+        init_process_group(long_timeouts());
+        torch::nn::Linear net(8, 4);
+        net->to(local_device());
+        DistributedDataParallel model(net);
+        FusedSGD optimizer(model->parameters(), 0.125);
+        GraphedStep step(model, optimizer, [&](const auto& in) {
+          return model(in[0]).sum();
+        });
+        const auto rows = at::ones({4, 8}, local_device());
+        for (int i = 0; i < 1000; ++i) {
+          const auto loss = step({rows});
+          if (rank == 1 && i == 8) {
+            TORCH_CHECK(step.is_recorded());
+            ::raise(SIGKILL);
+          }
+          if (waits) {
+            loss.item<double>();
+          } else {
+            std::this_thread::yield();
+          }
+        }
+      },
+      std::chrono::seconds(15));
+  CHECK(ends[1].signal == SIGKILL);
+  CHECK(ends[0].signal == 0);
+  CHECK_THAT(ends[0].error,
+             Contains("rank 0: a recorded step failed: the process of rank 1 "
+                      "has ended"));
 }
 
 // Needs FAKE_GPU_FAULT=never_join:1: rank 1 never completes NCCL's set-up,

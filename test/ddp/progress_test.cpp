@@ -14,6 +14,9 @@
 
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/graphed_step.h"
+#include "ddp/job/backends.h"
+#include "ddp/optim/fused.h"
 #include "ddp/process_group.h"
 #include "launcher/workers/progress/progress_text.h"
 #include "test/support/catch.h"
@@ -51,6 +54,51 @@ void run_with_files(
     CHECK(end.error == "");
     CHECK(end.signal == 0);
   }
+}
+
+TEST_CASE("replays are progress when they have completed",
+          "[progress][departures]") {
+  if (detail::nccl_device_count() < 2) {
+    return;
+  }
+  run_with_files(2, [](int rank, const auto& now) {
+    init_process_group(ProcessGroupOptions().backend("nccl"));
+    torch::nn::Linear net(3, 2);
+    net->to(local_device());
+    DistributedDataParallel model(net);
+    FusedSGD optimizer(model->parameters(), 0.125);
+    GraphedStep step(
+        model, optimizer, [&](const auto& in) { return model(in[0]).sum(); });
+    const std::vector<torch::Tensor> in{torch::ones({1, 3}, local_device())};
+    int64_t before = 0;
+    for (int pass = 1; pass <= 8; ++pass) {
+      const int64_t collectives = *now().collectives;
+      step(in).template item<float>();
+      // The first pass has planned the buckets.
+      const int64_t made = *now().collectives - collectives;
+      expect(pass <= 2 || made == before, "the collectives of an eager step");
+      before = made;
+    }
+    expect(step.is_recorded(), "a recorded step");
+    expect(now().passes == 7, "the seven passes before the last one");
+    expect(now().waits, "waits on the device");
+    if (rank == 0) {
+      for (int i = 0; i < 3; ++i) {
+        step(in);
+      }
+      expect(now().passes == 8, "no pass that rank 1 has not begun");
+      store()->set("go", std::vector<uint8_t>());
+    } else {
+      store()->wait({"go"});
+      for (int i = 0; i < 3; ++i) {
+        step(in);
+      }
+    }
+    step(in).template item<float>();
+    step(in);
+    expect(now().passes > 8, "more passes");
+    destroy_process_group();
+  });
 }
 
 TEST_CASE("a training reports its passes and collectives", "[progress]") {

@@ -58,6 +58,10 @@ class HostMarks : public PassMarks {
     elements.copy_(encode_mark(mark, kMarkNumel));
   }
   MarkSums read(const at::Tensor& sums) override { return decode_marks(sums); }
+  void record(const at::Tensor& /*elements*/) override {
+    TORCH_INTERNAL_ASSERT(false);
+  }
+  void vote(bool /*stops*/) override { TORCH_INTERNAL_ASSERT(false); }
 };
 
 class DeviceMarks : public PassMarks {
@@ -70,13 +74,22 @@ class DeviceMarks : public PassMarks {
       vote_ = at::empty({kVoteNumel}, elements.options().dtype(at::kFloat));
       set_vote(false);
     }
+    vote(mark.stops);
+    record(elements);
+  }
+
+  void record(const at::Tensor& elements) override {
     streams_->join();
-    if (mark.stops != stops_) {
-      set_vote(mark.stops);
-    }
-    reads_ = stops_;
     elements.copy_(vote_);
     record_stream(vote_);
+  }
+
+  void vote(bool stops) override {
+    streams_->join();
+    if (stops != stops_) {
+      set_vote(stops);
+    }
+    reads_ = stops_;
   }
 
   MarkSums read(const at::Tensor& sums) override {

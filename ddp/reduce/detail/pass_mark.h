@@ -45,8 +45,13 @@ class PassMarks {
   /// Number of a mark's elements.
   virtual int64_t numel() const = 0;
   virtual void write(const PassMark& mark, const at::Tensor& elements) = 0;
-  /// Returns what this rank can know of the marks of one `write`.
+  /// Returns what this rank can know of the marks of one `write` or `vote`.
   virtual MarkSums read(const at::Tensor& sums) = 0;
+
+  /// Writes a mark whose vote `vote` sets before each replay of the write. On a
+  /// GPU, after the first `write`.
+  virtual void record(const at::Tensor& elements) = 0;
+  virtual void vote(bool stops) = 0;
 };
 
 /// Makes the marks for elements on this type of device. Moving a new mark to a

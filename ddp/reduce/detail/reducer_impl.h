@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,11 +11,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/exchanges/bucket_consumer.h"
 #include "ddp/exchanges/exchange.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/named_parameter.h"
 #include "ddp/reduce/detail/autograd_hooks.h"
 #include "ddp/reduce/detail/gradient_buckets.h"
@@ -25,7 +28,6 @@
 
 namespace ddp::detail {
 
-struct AveragedPass;
 class PeerState;
 class StopVote;
 
@@ -50,6 +52,12 @@ struct GroupReduction {
   int64_t passes = 0;          ///< reduced passes, the current one included
   std::vector<size_t> frozen;  ///< without a gradient in the current pass
   std::vector<size_t> never;   ///< that no rank uses in a static graph
+};
+
+/// A pass in a CUDA graph.
+struct RecordedPass {
+  std::shared_ptr<const void> hold;  ///< of the buckets' memory
+  std::vector<CollectiveStart> collectives;
 };
 
 /// Implementation of `Reducer`; see there. States and events:
@@ -85,6 +93,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
                     std::shared_ptr<Exchange> exchange);
   std::shared_ptr<const void> hold_memory();
+  std::string refuses_recording();
+  void begin_recording();
+  std::shared_ptr<const RecordedPass> end_recording(const std::string& error);
+  void replay(const RecordedPass& pass, const std::function<void()>& launch);
   bool is_in_pass();
   const BucketPlan& plan() const { return reduction_->buckets.plan(); }
   Pauses pauses;  ///< number of guards
@@ -118,6 +130,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void agree_on_plan();
   void start_full_buckets();
   void finish_buckets(size_t end);
+  void note_completed(std::shared_ptr<c10::Event> end);
   void write_mark();
   MarkSums read_marks();
   std::vector<size_t> agree();
@@ -140,6 +153,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   int64_t registrations_ = 0;  // with tasks; the last one counts
   // Thread of the last forward; nullopt if a backward pass called the forward.
   std::optional<std::thread::id> forward_thread_;
+
+  bool records_ = false;  // the current stream records the pass
+  // Of a replay that has not completed when last seen, or null.
+  std::shared_ptr<c10::Event> incomplete_;
 
   // The current pass.
   std::shared_ptr<const AveragedPass> averaged_pass_;

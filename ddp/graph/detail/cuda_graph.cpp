@@ -1,0 +1,58 @@
+#include "ddp/graph/detail/cuda_graph.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace ddp::detail {
+namespace {
+
+template <class Work>
+void try_to(const Work& work) noexcept {
+  try {
+    work();
+  } catch (const std::exception&) {
+    // Ended already.
+  }
+}
+
+class LibTorchGraph : public CudaGraph, private at::cuda::CUDAGraph {
+ public:
+  void begin() override {
+    capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  }
+  void end() override { capture_end(); }
+  void launch() override { replay(); }
+
+  /// LibTorch's `capture_end` throws for an invalid recording before it has
+  /// ended the recording's part in the allocators and generators.
+  void abandon() noexcept override {
+    if (capture_ended_) {
+      return;
+    }
+    try_to([this] { capture_end(); });
+    if (capture_ended_) {
+      return;
+    }
+    try_to([this] {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_,
+                                                         mempool_id_);
+    });
+    try_to([this] {
+      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
+    });
+    for (auto& [state, increment] : captured_generator_states_) {
+      state->capturing_ = false;
+    }
+    capture_ended_ = true;  // the destructor releases the memory
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CudaGraph> make_cuda_graph() {
+  return std::make_unique<LibTorchGraph>();
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,417 @@
+#include "ddp/graph/graphed_step.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+
+#include "ddp/base/job_files/progress_file.h"
+#include "ddp/graph/detail/cuda_graph.h"
+#include "ddp/job/error_text.h"
+#include "ddp/nn/sync_batch_norm.h"
+#include "ddp/optim/fused.h"
+#include "ddp/reduce/reducer.h"
+#include "ddp/tensors/streams.h"
+#include "ddp/wrap/distributed_data_parallel_base.h"
+
+namespace ddp {
+namespace {
+
+using Module = torch::nn::Module;
+
+/// Shapes and dtypes of inputs.
+using InputSpec = std::vector<std::pair<std::vector<int64_t>, c10::ScalarType>>;
+
+InputSpec spec_of(const std::vector<at::Tensor>& inputs) {
+  InputSpec spec;
+  for (const auto& input : inputs) {
+    spec.emplace_back(input.sizes().vec(), input.scalar_type());
+  }
+  return spec;
+}
+
+bool waits_on_host() {
+  for (const char* name : {"TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::string(value) != "0") {
+      return true;
+    }
+  }
+  return false;
+}
+
+c10::Device device_of(const Module& model) {
+  std::optional<c10::Device> device;
+  for (const auto& parameter : model.parameters()) {
+    TORCH_CHECK(!device || *device == parameter.device(),
+                "Expected a model on one device for a GraphedStep, but got "
+                "parameters on ",
+                device.value_or(c10::kCPU),
+                " and ",
+                parameter.device());
+    device = parameter.device();
+  }
+  TORCH_CHECK(device,
+              "Expected a model with parameters for a GraphedStep, but it has "
+              "none");
+  return *device;
+}
+
+c10::Stream side_stream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return device.is_cuda() ? guard.getStreamFromGlobalPool(device)
+                          : guard.getStream(device);
+}
+
+}  // namespace
+
+class GraphedStep::Impl {
+ public:
+  Impl(std::shared_ptr<Module> model,
+       torch::optim::Optimizer& optimizer,
+       LossFunction loss,
+       int warmup)
+      : model_(std::move(model)),
+        wrapper_(dynamic_cast<DistributedDataParallelBase*>(model_.get())),
+        optimizer_(optimizer),
+        loss_(std::move(loss)),
+        warmup_(warmup),
+        device_(device_of(*model_)),
+        stream_(side_stream(device_)) {
+    detail::make_recorded_step(optimizer);  // refuses other optimizers
+  }
+
+  at::Tensor step(const Tensors& inputs) {
+    const c10::DeviceGuard device(device_);
+    at::Tensor loss;
+    if (!device_.is_cuda()) {
+      loss = choose(inputs);
+    } else {
+      const auto caller = detail::current_stream(device_);
+      {
+        const c10::StreamGuard guard(stream_);
+        detail::join_stream(caller);
+        loss = choose(inputs);
+      }
+      detail::join_stream(stream_);
+      detail::record_stream(loss);
+    }
+    return loss;
+  }
+
+  bool is_recorded() const { return recording_ != nullptr; }
+  const std::string& refusal() const { return refusal_; }
+
+  void reset() {
+    recording_.reset();
+    refusal_.clear();
+    eager_steps_ = 0;
+  }
+
+ private:
+  /// A submodule with its own tensors, as a graph knows them.
+  class ModuleFacts {
+   public:
+    explicit ModuleFacts(std::shared_ptr<Module> module)
+        : module_(std::move(module)), is_training_(module_->is_training()) {
+      for (const auto& tensor : tensors()) {
+        facts_.push_back({tensor, memory_of(tensor), tensor.requires_grad()});
+      }
+    }
+
+    bool are_current() const {
+      const auto now = tensors();
+      return module_->is_training() == is_training_ &&
+             std::equal(facts_.begin(),
+                        facts_.end(),
+                        now.begin(),
+                        now.end(),
+                        [](const Fact& fact, const at::Tensor& tensor) {
+                          return fact.tensor.is_same(tensor) &&
+                                 fact.memory == memory_of(tensor) &&
+                                 fact.requires_grad == tensor.requires_grad();
+                        });
+    }
+
+    const Module& module() const { return *module_; }
+
+   private:
+    struct Fact {
+      at::Tensor tensor;
+      const void* memory;
+      bool requires_grad;
+    };
+
+    static const void* memory_of(const at::Tensor& tensor) {
+      return tensor.defined() && tensor.has_storage() ? tensor.const_data_ptr()
+                                                      : nullptr;
+    }
+
+    std::vector<at::Tensor> tensors() const {
+      auto all = module_->parameters(/*recurse=*/false);
+      for (const auto& buffer : module_->buffers(/*recurse=*/false)) {
+        all.push_back(buffer);
+      }
+      return all;
+    }
+
+    std::shared_ptr<Module> module_;
+    bool is_training_;
+    std::vector<Fact> facts_;
+  };
+
+  struct Recording {
+    // The last member is destroyed first: the graph.
+    Tensors inputs;
+    InputSpec spec;
+    std::vector<ModuleFacts> modules;
+    std::shared_ptr<const detail::RecordedPass> pass;
+    Tensors grads;  ///< of the optimizer's parameters
+    at::Tensor loss;
+    std::unique_ptr<detail::RecordedFusedStep> optimizer;
+    std::unique_ptr<detail::CudaGraph> graph;
+  };
+
+  Reducer* reducer() const {
+    return wrapper_ == nullptr ? nullptr : wrapper_->reducer_.get();
+  }
+
+  /// Whether the pass of this call is not that of a recording.
+  bool is_special() const {
+    return wrapper_ != nullptr &&
+           (*wrapper_->pauses() > 0 || wrapper_->join() != nullptr);
+  }
+
+  at::Tensor choose(const Tensors& inputs) {
+    auto spec = spec_of(inputs);
+    if (recording_) {
+      if (spec != recording_->spec || is_special()) {
+        return step_eagerly(inputs);
+      }
+      check_model();
+      if (recording_->optimizer->is_current()) {
+        return replay(inputs);
+      }
+      reset();
+    }
+    const bool is_repeated = spec == last_spec_;
+    last_spec_ = std::move(spec);
+    if (eager_steps_ < warmup_ || !is_repeated || is_special() ||
+        !refusal_.empty()) {
+      ++eager_steps_;
+      return step_eagerly(inputs);
+    }
+    refuse(refuses_recording());
+    return refusal_.empty() && record(inputs) ? replay(inputs)
+                                              : step_eagerly(inputs);
+  }
+
+  at::Tensor step_eagerly(const Tensors& inputs) {
+    Tensors moved;
+    for (const auto& input : inputs) {
+      moved.push_back(input.detach().to(device_, /*non_blocking=*/true));
+    }
+    optimizer_.zero_grad();
+    const auto loss = loss_(moved);
+    loss.backward();
+    optimizer_.step();
+    return loss.detach();
+  }
+
+  std::string refuses_recording() const {
+    if (!device_.is_cuda()) {
+      return "Expected a model on a GPU, but got one on " + device_.str();
+    }
+    if (waits_on_host()) {
+      return "Expected TORCH_NCCL_BLOCKING_WAIT to be unset, because the host "
+             "waits for each collective with it, but it is set";
+    }
+    std::set<const c10::TensorImpl*> stepped;
+    for_each_parameter([&](const at::Tensor& parameter) {
+      stepped.insert(parameter.unsafeGetTensorImpl());
+    });
+    for (const auto& parameter : model_->named_parameters()) {
+      if (parameter.value().requires_grad() &&
+          stepped.count(parameter.value().unsafeGetTensorImpl()) == 0) {
+        return "Expected the optimizer to have all parameters that train, but "
+               "it does not have " +
+               parameter.key() + "; freeze it";
+      }
+    }
+    for (const auto& module : model_->modules()) {
+      if (module != model_ &&
+          dynamic_cast<DistributedDataParallelBase*>(module.get()) != nullptr) {
+        return "Expected the " + module->name() +
+               " itself as the model, but got a module around it";
+      }
+      if (module->as<SyncBatchNormImpl>() != nullptr && module->is_training()) {
+        return "Expected no SyncBatchNorm in training mode, which reads a "
+               "count on the host, but got one";
+      }
+    }
+    return wrapper_ == nullptr ? "" : wrapper_->refuses_recording();
+  }
+
+  void refuse(const std::string& why) {
+    refusal_ = why;
+    if (!why.empty()) {
+      TORCH_WARN("ddp::GraphedStep makes every step eagerly: ", why);
+    }
+  }
+
+  /// Records a step. Returns false if the step cannot be recorded.
+  bool record(const Tensors& inputs) {
+    auto next = std::make_unique<Recording>();
+    next->spec = spec_of(inputs);
+    for (const auto& input : inputs) {
+      next->inputs.push_back(
+          at::empty_like(input, input.options().device(device_)));
+    }
+    copy_inputs(*next, inputs);
+    optimizer_.zero_grad();
+    next->optimizer = detail::make_recorded_step(optimizer_);
+    next->graph = detail::make_cuda_graph();
+    if (reducer() != nullptr) {
+      reducer()->begin_recording();
+    }
+    try {
+      next->graph->begin();
+      const auto loss = loss_(next->inputs);
+      loss.backward();
+      next->optimizer->record();
+      next->loss = loss.detach();
+      next->graph->end();
+    } catch (const std::exception& error) {
+      next->graph->abandon();
+      const auto text = detail::first_line(detail::text_of(error));
+      if (reducer() != nullptr && !reducer()->end_recording(text)) {
+        throw;
+      }
+      refuse(
+          "Expected a step whose work CUDA can record, without a read of a "
+          "value on the host (item(), cpu()) and with the same parameters as "
+          "in the warm-up, but got: " +
+          text);
+      return false;
+    }
+    if (reducer() != nullptr) {
+      next->pass = reducer()->end_recording();
+    }
+    for (const auto& module : model_->modules()) {
+      next->modules.emplace_back(module);
+    }
+    for_each_parameter([&](const at::Tensor& parameter) {
+      next->grads.push_back(parameter.grad());
+    });
+    recording_ = std::move(next);
+    return true;
+  }
+
+  static void copy_inputs(const Recording& recording, const Tensors& inputs) {
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      recording.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
+    }
+  }
+
+  void check_model() const {
+    for (const auto& facts : recording_->modules) {
+      TORCH_CHECK(
+          facts.are_current(),
+          "Expected the model of the recorded step, but ",
+          facts.module().name(),
+          " has another training mode, or a parameter or buffer with other "
+          "memory or requires_grad (a load, set_data, a freeze); call reset() "
+          "of the GraphedStep after such a change");
+    }
+  }
+
+  at::Tensor replay(const Tensors& inputs) {
+    auto& recording = *recording_;
+    if (auto* progress = detail::progress_file(); progress && wrapper_) {
+      progress->note_forward();
+    }
+    TORCH_CHECK((reducer() != nullptr) == (recording.pass != nullptr),
+                "Expected the group of the recorded step, but the model has "
+                "got another one; call reset() of the GraphedStep");
+    copy_inputs(recording, inputs);
+    recording.optimizer->before_replay();
+    const auto launch = [&] { recording.graph->launch(); };
+    if (recording.pass) {
+      reducer()->replay(*recording.pass, launch);
+    } else {
+      launch();
+    }
+    recording.optimizer->after_replay();
+    size_t i = 0;
+    for_each_parameter([&](const at::Tensor& parameter) {
+      parameter.mutable_grad() = recording.grads[i++];
+    });
+    return recording.loss;
+  }
+
+  template <class Work>
+  void for_each_parameter(const Work& work) const {
+    for (const auto& group : optimizer_.param_groups()) {
+      for (const auto& parameter : group.params()) {
+        work(parameter);
+      }
+    }
+  }
+
+  const std::shared_ptr<Module> model_;
+  DistributedDataParallelBase* const wrapper_;  // the model, or null
+  torch::optim::Optimizer& optimizer_;
+  const LossFunction loss_;
+  const int warmup_;
+  const c10::Device device_;
+  const c10::Stream stream_;
+  int eager_steps_ = 0;  // since the start or `reset`
+  InputSpec last_spec_;
+  std::string refusal_;
+  std::unique_ptr<Recording> recording_;
+};
+
+GraphedStep::GraphedStep(std::shared_ptr<torch::nn::Module> model,
+                         torch::optim::Optimizer& optimizer,
+                         LossFunction loss,
+                         const GraphedStepOptions& options) {
+  TORCH_CHECK(model && loss,
+              "Expected a model and a loss function for a GraphedStep, but got "
+              "an empty ",
+              model ? "function" : "model");
+  TORCH_CHECK(options.warmup() >= 2,
+              "Expected at least 2 steps of warm-up, because the first one "
+              "allocates states and plans buckets, but got ",
+              options.warmup());
+  impl_ = std::make_unique<Impl>(
+      std::move(model), optimizer, std::move(loss), options.warmup());
+}
+
+GraphedStep::~GraphedStep() = default;
+
+at::Tensor GraphedStep::operator()(const Tensors& inputs) {
+  return impl_->step(inputs);
+}
+
+bool GraphedStep::is_recorded() const {
+  return impl_->is_recorded();
+}
+
+const std::string& GraphedStep::refusal() const {
+  return impl_->refusal();
+}
+
+void GraphedStep::reset() {
+  impl_->reset();
+}
+
+}  // namespace ddp

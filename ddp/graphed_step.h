@@ -1,0 +1,3 @@
+#pragma once
+
+#include "ddp/graph/graphed_step.h"  // IWYU pragma: export
