@@ -4,6 +4,8 @@ ranks together, each in processes of its own.
 """
 
 import argparse
+import os
+import sys
 
 from steps import Ranks, measure
 from tables import format_ratio, format_time, print_table
@@ -35,6 +37,23 @@ def step_rows(build, model, count, way, rounds):
         yield [MODELS[model], title, way, count, format_time(ours),
                format_time(sharded),
                format_ratio([a / b for a, b in zip(sharded, ours)])]
+
+
+def fsdp_rows(build, count, rounds):
+    """Compares gathered units to PyTorch's fully_shard, which has a unit for each
+    layer and LibTorch's AdamW."""
+    variables = [WAYS["Gloo"]] * count
+    folder = os.path.dirname(os.path.abspath(__file__))
+    ours = Ranks([f"{build}/bench_steps", "mlp"], count, variables=variables)
+    theirs = Ranks([sys.executable, f"{folder}/step_worker.py", "mlp"], count,
+                   variables=variables)
+    times = measure({"ours": (ours, "sharded_libtorch_adamw"),
+                     "theirs": (theirs, "python_sharded")}, rounds, STEPS["mlp"])
+    ours.close()
+    theirs.close()
+    yield [MODELS["mlp"], count, format_time(times["theirs"]),
+           format_time(times["ours"]),
+           format_ratio([a / b for a, b in zip(times["ours"], times["theirs"])])]
 
 
 def memory_of(build, arm, count, variables):
@@ -72,6 +91,12 @@ def main():
          for way in arguments.way or WAYS for count in COUNTS
          for row in step_rows(arguments.build, model, count, way,
                               arguments.rounds)])
+    print_table(
+        f"A step over Gloo, LibTorch's AdamW, {arguments.rounds} rounds",
+        ["model", "ranks", "PyTorch's fully_shard, ms",
+         "FullyShardedDataParallel, ms", "ratio"],
+        [row for count in COUNTS
+         for row in fsdp_rows(arguments.build, count, arguments.rounds)])
     print_table(
         "Memory of all ranks, 16 x Linear(1024), LibTorch's AdamW, "
         f"{MEMORY_RUNS} runs",

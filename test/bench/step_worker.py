@@ -1,5 +1,5 @@
-"""Runs one rank of the step time benchmark with PyTorch's DDP: see
-bench_steps.cpp."""
+"""Runs one rank of the step time benchmark with PyTorch's DDP or fully_shard:
+see bench_steps.cpp."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 # Layers, width and batch size of each chain of arms.h.
@@ -57,6 +58,12 @@ class Arm:
                              else chain(*CHAINS[workload]))
         net.to(device)
         self.data, self.target = data.to(device), target.to(device)
+        if name == "python_sharded":
+            for layer in net:
+                fully_shard(layer)
+            self.model = fully_shard(net)
+            self.optimizer = torch.optim.AdamW(net.parameters(), 1e-6)
+            return
         self.optimizer = torch.optim.SGD(net.parameters(), 1e-6)
         self.model = net if name == "python_plain" else DistributedDataParallel(
             net, gradient_as_bucket_view=name == "python_view")
