@@ -48,13 +48,15 @@ struct PlainTensors {
 GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                              const c10::intrusive_ptr<c10d::Backend>& group,
                              int64_t cap_bytes,
-                             bool keeps_all)
+                             bool keeps_all,
+                             std::optional<c10::ScalarType> dtype)
     : ShardedUnits(group),
       gathers_(sibling(group, "shards")),
       agreements_(gathers_->getBackendName() == "nccl"
                       ? sibling(group, "shard_order", "gloo")
                       : gathers_),
-      keeps_all_(keeps_all) {
+      keeps_all_(keeps_all),
+      dtype_(dtype) {
   for (const auto& plan :
        plan_units(specs_of(parameters), cap_bytes, group->getSize())) {
     divide_unit(parameters, plan);
@@ -82,10 +84,13 @@ void GatheredUnits::divide_unit(const std::vector<NamedParameter>& parameters,
     record_stream(value);  // its memory is freed now
   }
   broadcast_from(0, *group(), {flat});
-  add_unit(
-      parameters, plan, flat.narrow(0, plan.slab * rank, plan.slab).clone());
+  const auto& unit = add_unit(
+      parameters,
+      plan,
+      flat.narrow(0, plan.slab * rank, plan.slab).clone(),
+      dtype_ && first.is_floating_point() ? *dtype_ : first.scalar_type());
   wholes_.emplace_back();
-  most_bytes_ = std::max(most_bytes_, static_cast<int64_t>(flat.nbytes()));
+  most_bytes_ = std::max(most_bytes_, unit.bytes());
 }
 
 void GatheredUnits::begin_writing() {
@@ -180,7 +185,7 @@ void GatheredUnits::agree(const Unit& unit, Use use) {
 }
 
 at::Tensor GatheredUnits::memory_for(const Unit& unit) {
-  const auto options = unit.slab().options();
+  const auto options = unit.options();
   if (!unit.slab().is_cpu()) {
     return at::empty({unit.numel()}, options);
   }
@@ -205,7 +210,7 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
   whole.memory = memory_for(unit);
   whole.pin = whole.memory.alias();
   gathered_.push_back(unit.index());
-  auto slab = unit.slab();
+  auto slab = unit.slab().to(whole.memory.scalar_type());
   if (gathers_->getBackendName() == "nccl") {
     whole.works.push_back(gathers_->_allgather_base(whole.memory, slab));
     return;

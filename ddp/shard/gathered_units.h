@@ -34,10 +34,13 @@ class GatheredUnits : public ShardedUnits {
   /// Collective.
   /// @param parameters  dense, on one device; of each the memory is its own.
   /// @param keeps_all  units stay whole until the next `begin_writing`.
+  /// @param dtype  that floating-point parameters get; their leaves keep the
+  ///   first one. std::nullopt: the first one.
   GatheredUnits(const std::vector<NamedParameter>& parameters,
                 const c10::intrusive_ptr<c10d::Backend>& group,
                 int64_t cap_bytes,
-                bool keeps_all);
+                bool keeps_all,
+                std::optional<c10::ScalarType> dtype);
   /// Waits for gathers in progress.
   ~GatheredUnits() override;
 
@@ -79,6 +82,7 @@ class GatheredUnits : public ShardedUnits {
   const c10::intrusive_ptr<c10d::Backend> gathers_;     // for the slabs
   const c10::intrusive_ptr<c10d::Backend> agreements_;  // of CPU tensors
   const bool keeps_all_;
+  const std::optional<c10::ScalarType> dtype_;
   std::mutex mutex_;             // guards the following
   std::vector<Whole> wholes_;    // by unit
   std::deque<size_t> gathered_;  // units with memory, the oldest one first

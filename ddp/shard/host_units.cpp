@@ -82,8 +82,10 @@ void HostUnits::map_unit(const std::vector<NamedParameter>& parameters,
       {plan.slab * ranks},
       [held = std::move(slabs)](void*) {},
       values.front().options()));
-  const auto& unit =
-      add_unit(parameters, plan, whole.narrow(0, plan.slab * rank, plan.slab));
+  const auto& unit = add_unit(parameters,
+                              plan,
+                              whole.narrow(0, plan.slab * rank, plan.slab),
+                              whole.scalar_type());
   for (size_t i = 0; i < values.size(); ++i) {
     for (int other = 0; rank == 0 && other < ranks; ++other) {
       const auto [first, size] = unit.part_of(i, other);

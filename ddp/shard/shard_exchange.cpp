@@ -33,15 +33,22 @@ int64_t cap_bytes_of(const std::vector<NamedParameter>& parameters,
 ShardExchange::ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
                              const std::vector<NamedParameter>& parameters,
                              std::optional<double> cap_mb,
-                             bool keeps_all)
-    : SharedMemoryAllReduce(group) {
+                             bool keeps_all,
+                             const ShardDtypes& dtypes)
+    : SharedMemoryAllReduce(group), dtypes_(dtypes) {
   const int64_t cap = cap_bytes_of(parameters, cap_mb);
-  if (sums()) {
+  if (shares_memory()) {
     units_ =
         std::make_shared<HostUnits>(parameters, group, sums()->memory(), cap);
   } else {
-    units_ = std::make_shared<GatheredUnits>(parameters, group, cap, keeps_all);
+    units_ = std::make_shared<GatheredUnits>(
+        parameters, group, cap, keeps_all, dtypes.parameters);
   }
+}
+
+/// Shared slabs have one dtype.
+bool ShardExchange::shares_memory() const {
+  return sums() != nullptr && !dtypes_.parameters && !dtypes_.sums;
 }
 
 /// The last units' gradients come first.
@@ -64,7 +71,11 @@ std::vector<PrescribedBucket> ShardExchange::prescribe_buckets(
           index_of.at(parameter.tensor.unsafeGetTensorImpl()));
     }
     buckets_.push_back({unit->get(), bucket.parameters});
-    payload_bytes_ = std::max(payload_bytes_, (*unit)->bytes());
+    payload_bytes_ =
+        std::max({payload_bytes_,
+                  (*unit)->bytes(),
+                  (*unit)->numel() * static_cast<int64_t>(c10::elementSize(
+                                         dtypes_.sums.value_or(at::kByte)))});
     prescribed.push_back(std::move(bucket));
   }
   return prescribed;
@@ -77,8 +88,10 @@ at::Tensor ShardExchange::allocate(int64_t numel,
   }
   at::Tensor memory;
   if (free_->empty()) {
-    memory = SharedMemoryAllReduce::allocate(payload_bytes_,
-                                             at::TensorOptions(at::kByte));
+    const at::TensorOptions bytes(at::kByte);
+    memory = shares_memory()
+                 ? SharedMemoryAllReduce::allocate(payload_bytes_, bytes)
+                 : at::empty({payload_bytes_}, bytes);
   } else {
     memory = std::move(free_->back());
     free_->pop_back();
@@ -95,20 +108,22 @@ at::Tensor ShardExchange::allocate(int64_t numel,
 
 c10::intrusive_ptr<c10d::Work> ShardExchange::start_sum(
     const at::Tensor& payload) {
-  if (sums()) {
+  if (shares_memory()) {
     return start_shared_sum(payload, /*is_scattered=*/true);
   }
   at::Tensor sent = payload;
+  if (dtypes_.sums && payload.is_floating_point()) {
+    sent = payload.to(*dtypes_.sums);
+  }
   if (payload.is_cpu()) {  // Gloo's reduce-scatter sends twice the bytes
-    auto slices =
-        received_.emplace_back(allocate(payload.numel(), payload.options()))
-            .view(at::kByte);  // Gloo does not know all dtypes
-    sent = payload.view(at::kByte);
+    auto slices = received_.emplace_back(allocate(sent.numel(), sent.options()))
+                      .view(at::kByte);  // Gloo does not know all dtypes
+    sent = sent.view(at::kByte);
     std::vector<int64_t> equal;
     return group().alltoall_base(slices, sent, equal, equal, {});
   }
   auto& sum = received_.emplace_back(
-      at::empty({payload.numel() / group().getSize()}, payload.options()));
+      at::empty({sent.numel() / group().getSize()}, sent.options()));
   return group()._reduce_scatter_base(sum, sent, {});
 }
 
@@ -116,7 +131,7 @@ void ShardExchange::finish(const GradientBucket& bucket) {
   AllReduce::finish(bucket);
   auto& unit = *buckets_[bucket.index].unit;
   const int64_t slab = unit.plan().slab;
-  if (sums()) {
+  if (shares_memory()) {
     unit.set_gradients(
         bucket.payload.narrow(0, slab * group().getRank(), slab));
     return;
@@ -137,7 +152,7 @@ void ShardExchange::abandon() noexcept {
 }
 
 void ShardExchange::sum_marks(const at::Tensor& marks) {
-  if (!sums()) {
+  if (!shares_memory()) {
     detail::wait(
         AllReduce::start_sum(marks), group(), "sum of the ranks' marks");
     return;

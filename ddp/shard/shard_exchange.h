@@ -13,6 +13,12 @@
 
 namespace ddp::detail {
 
+/// Dtypes of a sharded model; std::nullopt: the parameters' own.
+struct ShardDtypes {
+  std::optional<c10::ScalarType> parameters;  ///< in a gathered unit
+  std::optional<c10::ScalarType> sums;        ///< of gradients
+};
+
 /// Gives each rank the mean of the gradients of its slabs, as the gradients of
 /// its leaves.
 class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
@@ -21,10 +27,12 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   /// memory, else `GatheredUnits`. Collective.
   /// @param cap_mb  of a unit, in MiB; std::nullopt: `default_unit_cap`.
   /// @param keeps_all  see `GatheredUnits`.
+  /// @param dtypes  if set, the units are gathered in any case.
   ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
                 const std::vector<NamedParameter>& parameters,
                 std::optional<double> cap_mb,
-                bool keeps_all);
+                bool keeps_all,
+                const ShardDtypes& dtypes);
 
   const std::shared_ptr<ShardedUnits>& units() const { return units_; }
 
@@ -46,6 +54,9 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
     std::vector<size_t> parameters;  // the reducer's indices
   };
 
+  bool shares_memory() const;
+
+  const ShardDtypes dtypes_;
   std::shared_ptr<ShardedUnits> units_;
   std::vector<Bucket> buckets_;
   /// Of the sums in progress without shared memory: over NCCL the sum of this

@@ -30,13 +30,14 @@ std::vector<ShardSpec> ShardedUnits::specs_of(
 
 Unit& ShardedUnits::add_unit(const std::vector<NamedParameter>& parameters,
                              const UnitPlan& plan,
-                             at::Tensor slab) {
+                             at::Tensor slab,
+                             c10::ScalarType dtype) {
   std::vector<NamedParameter> members;
   for (const size_t index : plan.parameters) {
     members.push_back(parameters[index]);
   }
   units_.push_back(std::make_unique<Unit>(
-      *this, units_.size(), std::move(members), plan, std::move(slab)));
+      *this, units_.size(), std::move(members), plan, std::move(slab), dtype));
   return *units_.back();
 }
 

@@ -88,7 +88,8 @@ class ShardedUnits {
   /// Adds a unit of these parameters; see `Unit`.
   Unit& add_unit(const std::vector<NamedParameter>& parameters,
                  const UnitPlan& plan,
-                 at::Tensor slab);
+                 at::Tensor slab,
+                 c10::ScalarType dtype);
   bool is_readable() const { return is_readable_; }
 
  private:

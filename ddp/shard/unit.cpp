@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 
 #include "ddp/shard/operator_watch.h"
@@ -191,16 +193,19 @@ Unit::Unit(ShardedUnits& owner,
            size_t index,
            std::vector<NamedParameter> parameters,
            const UnitPlan& plan,
-           at::Tensor slab)
+           at::Tensor slab,
+           c10::ScalarType dtype)
     : owner_(owner),
       index_(index),
       parameters_(std::move(parameters)),
       plan_(plan),
       name_(name_of(parameters_)),
-      slab_(std::move(slab)) {
+      slab_(std::move(slab)),
+      dtype_(dtype) {
   const c10::NoGradGuard no_grad;
   const int rank = owner.group()->getRank();
   storage_ = c10::make_intrusive<UnitStorage>(this, bytes(), slab_.device());
+  const auto like = at::empty({0}, options());
   leaf_storage_ = c10::make_intrusive<SlabStorage>(this, slab_);
   const auto no_gradients = c10::make_intrusive<NoGradientStorage>(*this);
   is_cleared_.assign(parameters_.size(), true);
@@ -215,13 +220,12 @@ Unit::Unit(ShardedUnits& owner,
         size == 0 ? 0 : plan.offsets[i] + first - plan.slab * rank);
     leaf.set_requires_grad(tensor.requires_grad());
     leaves_.push_back(std::move(leaf));
-    no_gradients_.push_back(watched_tensor(slab_,
-                                           no_gradients,
-                                           tensor.sizes(),
-                                           tensor.strides(),
-                                           plan.offsets[i]));
-    tensor.set_data(watched_tensor(
-        tensor, storage_, tensor.sizes(), tensor.strides(), plan.offsets[i]));
+    const auto over = [&](const c10::intrusive_ptr<c10::StorageImpl>& memory) {
+      return watched_tensor(
+          like, memory, tensor.sizes(), tensor.strides(), plan.offsets[i]);
+    };
+    no_gradients_.push_back(over(no_gradients));
+    tensor.set_data(over(storage_));
   }
 }
 
@@ -279,18 +283,23 @@ void Unit::make_private(const at::Tensor& whole) {
 }
 
 void Unit::keep_private() {
-  slab_.copy_(
-      private_.narrow(0, plan_.slab * owner_.group()->getRank(), plan_.slab));
+  const auto mine =
+      private_.narrow(0, plan_.slab * owner_.group()->getRank(), plan_.slab);
+  slab_.copy_(slab_.dtype() == mine.dtype()
+                  ? mine
+                  : at::where(slab_.to(dtype_) == mine,
+                              slab_,
+                              mine.to(slab_.scalar_type())));
 }
 
 void Unit::set_gradients(const at::Tensor& mean) {
   // Memory of the last pass is used again if the program has let it go.
   if (!gradients_.defined() || gradients_.storage().use_count() > 1) {
     gradients_ = watched_tensor(
-        mean,
-        c10::make_intrusive<ShardGradientStorage>(at::empty_like(mean)),
-        mean.sizes(),
-        mean.strides(),
+        slab_,
+        c10::make_intrusive<ShardGradientStorage>(at::empty_like(slab_)),
+        slab_.sizes(),
+        slab_.strides(),
         /*offset=*/0);
   }
   gradients_.copy_(mean);

@@ -35,11 +35,13 @@ class Unit {
   /// @param index  of the unit among its owner's.
   /// @param parameters  of the plan, in its order.
   /// @param slab  of this rank, of one dimension.
+  /// @param dtype  that the parameters get; the leaves have the slab's.
   Unit(ShardedUnits& owner,
        size_t index,
        std::vector<NamedParameter> parameters,
        const UnitPlan& plan,
-       at::Tensor slab);
+       at::Tensor slab,
+       c10::ScalarType dtype);
   /// The tensors may outlive the unit and have no memory then.
   ~Unit();
   Unit(const Unit&) = delete;
@@ -60,8 +62,10 @@ class Unit {
   const at::Tensor& slab() const { return slab_; }
   /// Elements of all slabs together.
   int64_t numel() const;
+  /// Of the memory of the parameters.
+  at::TensorOptions options() const { return slab_.options().dtype(dtype_); }
   int64_t bytes() const {
-    return numel() * static_cast<int64_t>(slab_.itemsize());
+    return numel() * static_cast<int64_t>(c10::elementSize(dtype_));
   }
   /// Returns a parameter's elements in the memory of all slabs, with the
   /// parameter's shape and strides.
@@ -79,10 +83,11 @@ class Unit {
   /// @param whole  as in `set_memory`.
   void make_private(const at::Tensor& whole);
   bool is_private() const { return private_.defined(); }
-  /// Copies this rank's part of that memory into its slab.
+  /// Copies this rank's part of that memory into its slab. An element that has
+  /// not changed keeps the slab's precision.
   void keep_private();
 
-  /// Copies the gradients of this rank's slab.
+  /// Copies the gradients of this rank's slab, in the slab's dtype.
   void set_gradients(const at::Tensor& mean);
   /// Adds the gradients of the last `set_gradients` to `.grad` of the leaves.
   /// The parameters get gradients that throw from any operator: a program that
@@ -104,6 +109,7 @@ class Unit {
   const UnitPlan plan_;
   const std::string name_;
   const at::Tensor slab_;
+  const c10::ScalarType dtype_;                   // of the parameters
   c10::intrusive_ptr<UnitStorage> storage_;       // of the parameters
   c10::intrusive_ptr<SlabStorage> leaf_storage_;  // of the leaves
   std::vector<at::Tensor> leaves_;

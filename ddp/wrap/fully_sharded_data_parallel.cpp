@@ -39,6 +39,16 @@ DistributedDataParallelOptions options_of(
       .buffer_hook(options.buffer_hook());
 }
 
+std::optional<c10::ScalarType> checked_dtype(
+    const char* name, std::optional<c10::ScalarType> dtype) {
+  TORCH_CHECK(!dtype || c10::isFloatingType(*dtype),
+              "Expected ",
+              name,
+              " to be a floating-point dtype, but got ",
+              dtype.value_or(c10::kFloat));
+  return dtype;
+}
+
 /// Returns why a parameter cannot move to other memory, or "".
 /// @param device  of the others.
 std::string problem_of(const at::Tensor& tensor, c10::Device device) {
@@ -69,7 +79,13 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(
     const FullyShardedDataParallelOptions& options)
     : DistributedDataParallelBase(options_of(options), kName),
       unit_cap_mb_(options.unit_cap_mb()),
-      reshard_after_forward_(options.reshard_after_forward()) {}
+      reshard_after_forward_(options.reshard_after_forward()),
+      param_dtype_(checked_dtype("param_dtype", options.param_dtype())),
+      reduce_dtype_(checked_dtype("reduce_dtype", options.reduce_dtype())) {
+  TORCH_CHECK(process_group() || !param_dtype_,
+              "Expected several ranks for param_dtype, because a rank alone "
+              "gathers nothing, but got one; use ddp::AutocastGuard");
+}
 
 void FullyShardedDataParallelBase::run_constructor(
     const std::function<void()>& construct,
@@ -90,6 +106,12 @@ std::vector<std::string> FullyShardedDataParallelBase::compared_options(
   lines.push_back(c10::str("option unit_cap_mb is ", unit_cap_mb_.value_or(0)));
   lines.push_back(
       c10::str("option reshard_after_forward is ", reshard_after_forward_));
+  const auto add = [&lines](const char* name, const auto& dtype) {
+    lines.push_back(c10::str(
+        "option ", name, " is ", dtype ? c10::toString(*dtype) : "unset"));
+  };
+  add("param_dtype", param_dtype_);
+  add("reduce_dtype", reduce_dtype_);
   return lines;
 }
 
@@ -130,7 +152,11 @@ std::string FullyShardedDataParallelBase::refuses_module(
 std::shared_ptr<Exchange> FullyShardedDataParallelBase::default_exchange(
     const detail::WrappedModule& found) {
   auto exchange = std::make_shared<detail::ShardExchange>(
-      process_group(), found.parameters, unit_cap_mb_, !reshard_after_forward_);
+      process_group(),
+      found.parameters,
+      unit_cap_mb_,
+      !reshard_after_forward_,
+      detail::ShardDtypes{param_dtype_, reduce_dtype_});
   units_ = exchange->units();
   const auto buffers = detail::tensors_of(found.buffers);
   detail::ConstructionMemory::give_memory(buffers);
@@ -148,6 +174,13 @@ std::string FullyShardedDataParallelBase::refuses_group(
 
 std::string FullyShardedDataParallelBase::refuses_join() const {
   return "is a FullyShardedDataParallel, each rank of which steps a part";
+}
+
+torch::Tensor FullyShardedDataParallelBase::to_param_dtype(
+    const torch::Tensor& tensor) const {
+  return tensor.defined() && tensor.is_floating_point()
+             ? tensor.to(*param_dtype_)
+             : tensor;
 }
 
 void FullyShardedDataParallelBase::begin_forward() {

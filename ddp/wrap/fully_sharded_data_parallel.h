@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -48,6 +49,19 @@ struct FullyShardedDataParallelOptions {
   /// each rank needs memory for all parameters during the pass. Ranks that
   /// share memory gather nothing in any case.
   TORCH_ARG(bool, reshard_after_forward) = true;
+
+  /// Dtype in which floating-point parameters are gathered and used, such as
+  /// torch::kBFloat16: the dtype of the module's parameters after the
+  /// constructor. The leaves, the optimizer's state and checkpoints keep the
+  /// dtype that the parameters had. `forward` and `call` convert tensors among
+  /// their own arguments that are of another floating-point dtype. Ranks that
+  /// could share memory gather, too. Default: the parameters' dtype.
+  /// Source: MixedPrecisionPolicy of fully_shard.
+  TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
+
+  /// Dtype in which the ranks send and sum gradients. Default: the dtype of the
+  /// parameters while they are used. With a dtype ranks gather, too.
+  TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
 
   /// As in `DistributedDataParallelOptions`.
   TORCH_ARG(bool, find_unused_parameters) = false;
@@ -129,6 +143,10 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// Makes the parameters readable and prepares the reducer.
   void begin_forward();
 
+  bool has_param_dtype() const { return param_dtype_.has_value(); }
+  /// Converts a tensor of another floating-point dtype than param_dtype.
+  torch::Tensor to_param_dtype(const torch::Tensor& tensor) const;
+
   std::vector<std::string> compared_options(
       const c10::intrusive_ptr<c10d::Backend>& ranks,
       const std::shared_ptr<Exchange>& exchange) const override;
@@ -142,6 +160,8 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
  private:
   const std::optional<double> unit_cap_mb_;
   const bool reshard_after_forward_;
+  const std::optional<c10::ScalarType> param_dtype_;
+  const std::optional<c10::ScalarType> reduce_dtype_;
   std::shared_ptr<detail::ShardedUnits> units_;
 };
 
@@ -219,9 +239,19 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
   auto call(Function&& function, Args&&... args) {
     begin_forward();
     RECORD_USER_SCOPE("FullyShardedDataParallel.forward");
-    return std::invoke(std::forward<Function>(function),
-                       *module_,
-                       std::forward<Args>(args)...);
+    if (!has_param_dtype()) {
+      return std::invoke(std::forward<Function>(function),
+                         *module_,
+                         std::forward<Args>(args)...);
+    }
+    std::tuple<decltype(hold(args))...> held(hold(args)...);
+    return std::apply(
+        [&](auto&... each) {
+          return std::invoke(std::forward<Function>(function),
+                             *module_,
+                             release<Args>(each)...);
+        },
+        held);
   }
 
   /// The wrapped module. Its parameters keep names, shapes and dtypes. They
@@ -231,6 +261,29 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
+  template <typename Arg>
+  static constexpr bool kIsTensor =
+      std::is_same_v<std::decay_t<Arg>, torch::Tensor>;
+
+  /// Returns a tensor in param_dtype, or a reference to another argument.
+  template <typename Arg>
+  auto hold(Arg& arg) const {
+    if constexpr (kIsTensor<Arg>) {
+      return to_param_dtype(arg);
+    } else {
+      return std::ref(arg);
+    }
+  }
+  /// Returns what `hold` has returned as an argument of its first type.
+  template <typename Arg, typename Held>
+  static Arg&& release(Held& held) {
+    if constexpr (kIsTensor<Arg>) {
+      return static_cast<Arg&&>(held);
+    } else {
+      return static_cast<Arg&&>(held.get());
+    }
+  }
+
   template <typename Make>
   static std::shared_ptr<M> construct(
       Make& make, const FullyShardedDataParallelOptions& options) {

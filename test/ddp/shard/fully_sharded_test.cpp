@@ -329,6 +329,74 @@ TEST_CASE("two sharded models train over one group", "[shard]") {
   });
 }
 
+struct NarrowImpl : torch::nn::Module {
+  NarrowImpl() {
+    for (int layer = 0; layer < 4; ++layer) {
+      layers->push_back(torch::nn::Linear(30, 30));
+    }
+    register_module("layers", layers);
+  }
+  Tensor forward(const Tensor& x) { return layers->forward(x).square().mean(); }
+  torch::nn::Sequential layers;
+};
+TORCH_MODULE(Narrow);
+
+TEST_CASE("shards keep float32 while bfloat16 is gathered", "[shard]") {
+  run_as(Form::host, 2, [](const Group& group) {
+    Narrow net, narrow;
+    std::vector<Tensor> masters;
+    for (size_t i = 0; i < net->parameters().size(); ++i) {
+      const torch::NoGradGuard no_grad;
+      Tensor parameter = net->parameters()[i];
+      parameter.copy_(torch::sin(torch::arange(parameter.numel()) * (i + 1.0))
+                          .view_as(parameter));
+      masters.push_back(parameter.detach().clone());
+      narrow->parameters()[i].set_data(parameter.to(torch::kBFloat16));
+    }
+    FullyShardedDataParallel<NarrowImpl> model(
+        net,
+        over(group)
+            .unit_cap_mb(0.003)
+            .param_dtype(torch::kBFloat16)
+            .reduce_dtype(torch::kFloat));
+    TORCH_CHECK(net->parameters()[0].scalar_type() == torch::kBFloat16);
+    torch::optim::AdamW optimizer(model->parameters(), 0.01);
+    torch::optim::AdamW reference(masters, 0.01);
+    for (int step = 0; step < 4; ++step) {
+      const auto x =
+          torch::sin(torch::arange(60.0) * (step + 1.0) + group->getRank())
+              .view({2, 30})
+              .to(torch::kFloat);
+      optimizer.zero_grad();
+      auto loss = model->forward(x);
+      loss.backward();
+      optimizer.step();
+      narrow->zero_grad();
+      auto expected = narrow->forward(x.to(torch::kBFloat16));
+      Pair::expect_equal(loss.detach(), expected.detach(), "loss");
+      expected.backward();
+      const torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < masters.size(); ++i) {
+        masters[i].mutable_grad() = reduce_tensor(
+            (narrow->parameters()[i].grad() / 2).to(torch::kFloat),
+            Reduction::sum,
+            group);
+      }
+      reference.step();
+      for (size_t i = 0; i < masters.size(); ++i) {
+        narrow->parameters()[i].copy_(masters[i]);
+      }
+      const WholeParameters rounds_nothing(*model);
+    }
+    const auto leaves = model->parameters();
+    for (size_t i = 0; i < masters.size(); ++i) {
+      Pair::expect_equal(torch::cat(all_gather(leaves[i].detach(), group)),
+                         masters[i].flatten(),
+                         "a leaf");
+    }
+  });
+}
+
 /// A complex parameter, one without elements, and one of half precision.
 struct OddImpl : torch::nn::Module {
   OddImpl() {

@@ -209,6 +209,40 @@ TEST_CASE("whole parameters are saved and loaded as those of a module",
   CHECK(after.at("/model/scale").item<float>() == 7);
 }
 
+TEST_CASE("a checkpoint has the values of the leaves and not their rounding",
+          "[shard]") {
+  const test::TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    torch::nn::Linear net(40, 40);
+    FullyShardedDataParallel model(
+        net,
+        FullyShardedDataParallelOptions().process_group(group).param_dtype(
+            torch::kBFloat16));
+    torch::optim::AdamW optimizer(model->parameters(), 0.01);
+    Checkpoint checkpoint(model.ptr());
+    checkpoint.process_group(group).add("optimizer", optimizer);
+    const auto train = [&] {
+      optimizer.zero_grad();
+      model->forward(torch::ones({2, 40})).sum().backward();
+      optimizer.step();
+    };
+    train();
+    checkpoint.save(folder / "first.pt");
+    train();
+    checkpoint.save(folder / "expected.pt");
+    train();
+    checkpoint.load(folder / "first.pt");
+    train();
+    checkpoint.save(folder / "again.pt");
+  });
+  const auto first = values_in(folder / "first.pt");
+  const auto& weight = first.at("/model/weight");
+  CHECK(weight.scalar_type() == torch::kFloat);
+  CHECK_FALSE(torch::equal(weight, weight.to(torch::kBFloat16)));
+  check_equal(values_in(folder / "expected.pt"),
+              values_in(folder / "again.pt"));
+}
+
 TEST_CASE("shards save in the background what they were", "[shard]") {
   const test::TemporaryFolder folder;
   run(2, [&](const Group& group) {
