@@ -37,6 +37,14 @@ c10::intrusive_ptr<c10d::Backend> sibling(
   return made ? made : group;
 }
 
+c10::Device device_of(const std::vector<NamedParameter>& parameters,
+                      const c10d::Backend& group) {
+  const auto own = parameters.front().tensor.device();
+  return own.is_cpu() && group.getBackendName() == "nccl"
+             ? group.getBoundDeviceId().value_or(own)
+             : own;
+}
+
 /// Memory of a pass must not be that of an inference or have a graph.
 struct PlainTensors {
   const c10::InferenceMode inference{false};
@@ -56,7 +64,8 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                       ? sibling(group, "shard_order", "gloo")
                       : gathers_),
       keeps_all_(keeps_all),
-      dtype_(dtype) {
+      dtype_(dtype),
+      device_(device_of(parameters, *group)) {
   for (const auto& plan :
        plan_units(specs_of(parameters), cap_bytes, group->getSize())) {
     divide_unit(parameters, plan);
@@ -76,8 +85,9 @@ void GatheredUnits::divide_unit(const std::vector<NamedParameter>& parameters,
   const c10::NoGradGuard no_grad;
   const int rank = group()->getRank();
   const auto& first = parameters[plan.parameters.front()].tensor;
-  const auto flat = at::zeros({plan.slab * group()->getSize()},
-                              first.options().requires_grad(false));
+  const auto flat =
+      at::zeros({plan.slab * group()->getSize()},
+                first.options().device(device_).requires_grad(false));
   for (size_t i = 0; rank == 0 && i < plan.parameters.size(); ++i) {
     const auto& value = parameters[plan.parameters[i]].tensor;
     flat.narrow(0, plan.offsets[i], value.numel()).copy_(elements_of(value));

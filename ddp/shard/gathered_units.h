@@ -33,6 +33,7 @@ class GatheredUnits : public ShardedUnits {
   /// Moves the parameters into slabs, unit by unit, with rank 0's values.
   /// Collective.
   /// @param parameters  dense, on one device; of each the memory is its own.
+  ///   From the CPU they move to the device of an NCCL group.
   /// @param keeps_all  units stay whole until the next `begin_writing`.
   /// @param dtype  that floating-point parameters get; their leaves keep the
   ///   first one. std::nullopt: the first one.
@@ -83,6 +84,7 @@ class GatheredUnits : public ShardedUnits {
   const c10::intrusive_ptr<c10d::Backend> agreements_;  // of CPU tensors
   const bool keeps_all_;
   const std::optional<c10::ScalarType> dtype_;
+  const c10::Device device_;
   std::mutex mutex_;             // guards the following
   std::vector<Whole> wholes_;    // by unit
   std::deque<size_t> gathered_;  // units with memory, the oldest one first

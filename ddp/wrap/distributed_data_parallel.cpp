@@ -188,12 +188,14 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
                                  found,
                                  compared_options(group_, options_.exchange()),
                                  options_.init_sync(),
-                                 refuses_module(found));
+                                 refuses_module(found),
+                                 moves_module());
   }
   share_group(group_, group_of_norms(options_.process_group()));
   if (group_) {
     if (!exchange_) {
       exchange_ = default_exchange(found);
+      device_ = trained_.front().tensor.device();
     }
     make_reducer(group_, exchange_);
   } else if (exchange_) {

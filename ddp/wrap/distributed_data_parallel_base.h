@@ -143,6 +143,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
       const std::shared_ptr<Exchange>& exchange) const;
   /// Returns the reason why this module cannot be wrapped, or "".
   virtual std::string refuses_module(const detail::WrappedModule& found) const;
+  /// Whether `default_exchange` moves a module on the CPU to the GPU of an NCCL
+  /// group.
+  virtual bool moves_module() const { return false; }
   /// Returns the exchange over `process_group()` of a program that asks for
   /// none, after the ranks' modules were compared; null stands for an
   /// `AllReduce`. Collective.

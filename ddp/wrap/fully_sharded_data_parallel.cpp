@@ -160,6 +160,12 @@ std::shared_ptr<Exchange> FullyShardedDataParallelBase::default_exchange(
   units_ = exchange->units();
   const auto buffers = detail::tensors_of(found.buffers);
   detail::ConstructionMemory::give_memory(buffers);
+  const auto device = units_->units().front()->slab().device();
+  for (const auto& buffer : buffers) {
+    if (buffer.device() != device) {
+      buffer.set_data(buffer.to(device));
+    }
+  }
   detail::broadcast_from(0, *process_group(), buffers);
   return exchange;
 }

@@ -151,6 +151,7 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
       const c10::intrusive_ptr<c10d::Backend>& ranks,
       const std::shared_ptr<Exchange>& exchange) const override;
   std::string refuses_module(const detail::WrappedModule& found) const override;
+  bool moves_module() const override { return true; }
   std::shared_ptr<Exchange> default_exchange(
       const detail::WrappedModule& found) override;
   std::string refuses_group(
@@ -328,11 +329,12 @@ using ShardedBase = std::conditional_t<
 /// limits.
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
-/// divides the parameters, with rank 0's values, one unit after the other. The
-/// parameters of the module keep their tensors, shapes and
-/// strides. Give the optimizer `model->parameters()`, the leaves: the parts of
-/// the parameters that this rank steps. In a world of one the wrapper adds
-/// nothing to the module.
+/// divides the parameters, with rank 0's values, one unit after the other. Over
+/// NCCL a module on the CPU moves to the rank's GPU in this way, so the GPU
+/// never holds the whole module. The parameters of the module keep their
+/// tensors, shapes and strides. Give the optimizer `model->parameters()`, the
+/// leaves: the parts of the parameters that this rank steps. In a world of one
+/// the wrapper adds nothing to the module.
 ///
 /// From the end of a reduced backward pass to the next forward each rank may
 /// change its leaves. During this time the parameters have no memory, and an

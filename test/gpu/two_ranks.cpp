@@ -9,6 +9,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -217,11 +219,56 @@ void check_missing_gradient() {
          "the rank that missed the gradient tells the other; got: " + error);
 }
 
+/// The module is constructed on the CPU, on rank 0 alone with values.
+void check_sharded() {
+  const auto make = [] {
+    torch::manual_seed(7);
+    torch::nn::Sequential net;
+    for (int i = 0; i < 4; ++i) {
+      net->push_back(torch::nn::Linear(600, 600));
+    }
+    net->register_buffer("mask", torch::ones({300}));
+    return net;
+  };
+  auto plain = make();
+  plain->to(local_device());
+  DistributedDataParallel a(plain);
+  FullyShardedDataParallel<torch::nn::SequentialImpl> b(
+      make, FullyShardedDataParallelOptions().unit_cap_mb(1.5));
+  for (const auto& item : b->module()->named_parameters()) {
+    expect(item.value().device() == local_device(), item.key() + " has moved");
+  }
+  expect(b->module()->buffers()[0].device() == local_device(), "buffer");
+  FusedAdamW of_a(a->parameters(), torch::optim::AdamWOptions(0.01));
+  FusedAdamW of_b(b->parameters(), torch::optim::AdamWOptions(0.01));
+  for (int step = 1; step <= 3; ++step) {
+    const auto x = torch::sin(torch::arange(1200.0) * step + rank())
+                       .view({2, 600})
+                       .to(local_device(), torch::kFloat);
+    const auto train = [&](auto& model, auto& optimizer) {
+      optimizer.zero_grad();
+      auto loss = model->forward(x).square().mean();
+      loss.backward();
+      optimizer.step();
+      return loss.detach();
+    };
+    expect(train(a, of_a).equal(train(b, of_b)),
+           "loss of step " + std::to_string(step) + " differs");
+  }
+  const auto error = error_of([&] {
+    const c10::AutoGradMode with_gradients(rank() == 1);
+    b->forward(torch::ones({2, 600}, local_device()));
+  });
+  expect(error.find("to use the same parameters") != std::string::npos,
+         "a rank that evaluates alone; got: " + error);
+}
+
 void train() {
   join();
   check_collectives();
   check_training(/*as_view=*/false);
   check_training(/*as_view=*/true);
+  check_sharded();
   check_missing_gradient();
   error_of([] { destroy_process_group(); });
 }

@@ -112,7 +112,8 @@ void verify_and_broadcast(c10d::Backend& group,
                           const WrappedModule& mine,
                           const std::vector<std::string>& options,
                           bool copies,
-                          const std::string& refusal) {
+                          const std::string& refusal,
+                          bool moves) {
   auto lines = describe_all(mine.parameters, mine.buffers);
   const auto parameters = tensors_of(mine.parameters);
   const auto buffers = tensors_of(mine.buffers);
@@ -125,8 +126,10 @@ void verify_and_broadcast(c10d::Backend& group,
                is_gloo_group_of_job(group) ? "a group of the job over Gloo"
                                            : "another group");
   lines.insert(lines.begin(), options.begin(), options.end());
-  const auto problem =
-      own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
+  const bool is_moved = moves && device.is_cpu();
+  const auto problem = own && refusal.empty() && !is_moved
+                           ? device_problem(*own, mine.parameters)
+                           : refusal;
   verify_across_ranks(group,
                       own.value_or(device),
                       lines,
@@ -134,7 +137,7 @@ void verify_and_broadcast(c10d::Backend& group,
                       "build it in the same way on every rank",
                       problem);
   for (const auto& tensor : tensors) {
-    if (job != nullptr) {
+    if (job != nullptr && !is_moved) {
       job->connect(tensor.device());
     }
   }

@@ -35,6 +35,7 @@ bool is_gloo_group_of_job(const c10d::Backend& group);
 /// @param options  a line for each option that must be equal on all ranks;
 ///   compared before the modules.
 /// @param refusal  the reason why this rank cannot continue, or "".
+/// @param moves  the caller then moves tensors on the CPU to NCCL's device.
 /// @throws c10::Error on every rank if modules or options differ, if a
 ///   parameter is on a device that NCCL cannot use, or if a rank refuses.
 void verify_and_broadcast(c10d::Backend& group,
@@ -42,6 +43,7 @@ void verify_and_broadcast(c10d::Backend& group,
                           const WrappedModule& mine,
                           const std::vector<std::string>& options,
                           bool copies,
-                          const std::string& refusal = "");
+                          const std::string& refusal = "",
+                          bool moves = false);
 
 }  // namespace ddp::detail
