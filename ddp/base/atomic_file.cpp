@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -85,6 +86,14 @@ int Disk::sync(int fd) {
 
 int Disk::rename(const std::string& from, const std::string& to) {
   return std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+}
+
+int Disk::exchange(const std::string& one, const std::string& other) {
+  // By its number: glibc before 2.28 has no function for the call.
+  constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE
+  const auto result = ::syscall(
+      SYS_renameat2, AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), kExchange);
+  return result == 0 ? 0 : errno;
 }
 
 int Disk::remove(const std::string& path) {

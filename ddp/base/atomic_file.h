@@ -10,15 +10,17 @@
 
 namespace ddp::detail {
 
-/// The system calls that replace a file, in this order, and one that removes
-/// it. Each returns 0 or the errno of the failure. Tests override them with
-/// calls that fail or end the process.
+/// The system calls that replace a file or a folder, in this order, and one
+/// that removes a file. Each returns 0 or the errno of the failure. Tests
+/// override them with calls that fail or end the process.
 class Disk {
  public:
   virtual ~Disk() = default;
   virtual int write(int fd, const void* data, size_t size);
   virtual int sync(int fd);
   virtual int rename(const std::string& from, const std::string& to);
+  /// Exchanges two names; EINVAL or ENOSYS if the file system cannot.
+  virtual int exchange(const std::string& one, const std::string& other);
   virtual int remove(const std::string& path);
 };
 

@@ -6,6 +6,8 @@
 
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
+#include "ddp/checkpoint/detail/sharded_folder.h"
+#include "ddp/checkpoint/detail/sharded_state.h"
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
@@ -127,7 +129,11 @@ Checkpoint& Checkpoint::add(std::string name, std::shared_ptr<Module> module) {
 }
 
 Checkpoint& Checkpoint::add_optimizer(std::string name, Optimizer& optimizer) {
-  return add_entry({std::move(name), detail::optimizer_state(optimizer)});
+  const bool is_stateful = dynamic_cast<Stateful*>(&optimizer) != nullptr;
+  return add_entry({std::move(name),
+                    detail::optimizer_state(optimizer),
+                    /*is_loaded=*/true,
+                    is_stateful ? nullptr : &optimizer});
 }
 
 Checkpoint& Checkpoint::add(std::string name, DistributedSampler sampler) {
@@ -174,6 +180,24 @@ std::vector<const Module*> Checkpoint::modules() const {
   return modules;
 }
 
+std::vector<detail::NamedEntry> Checkpoint::named_entries() const {
+  std::vector<detail::NamedEntry> named;
+  for (const auto& entry : entries_) {
+    const auto* module = module_of(*entry.object);
+    if (module != nullptr || entry.optimizer != nullptr) {
+      named.push_back({entry.name, module, entry.optimizer});
+    }
+  }
+  return named;
+}
+
+void Checkpoint::save_sharded(const std::string& folder) const {
+  const Communicator ranks(group_);
+  const auto value = collect(folder, ranks, /*is_sharded=*/true);
+  detail::write_sharded_folder(
+      folder, value.toGenericDict(), named_entries(), ranks);
+}
+
 void Checkpoint::save(const std::string& path) const {
   const Communicator ranks(group_);
   const auto value = collect(path, ranks);
@@ -207,13 +231,17 @@ void Checkpoint::write_on_first(const std::string& path,
 }
 
 IValue Checkpoint::collect(const std::string& path,
-                           const Communicator& ranks) const {
+                           const Communicator& ranks,
+                           bool is_sharded) const {
   std::vector<IValue> values;  // of the entries; bytes if the scope is by rank
   std::string error;
   for (const auto& entry : entries_) {
     // After an error, too: a state may need all ranks.
     try {
-      values.push_back(entry.object->state_dict());
+      const auto* module = is_sharded ? module_of(*entry.object) : nullptr;
+      values.push_back(module != nullptr
+                           ? detail::with_own_parts(ddp::state_dict(*module))
+                           : entry.object->state_dict());
       if (entry.object->checkpoint_scope() != CheckpointScope::common) {
         values.back() = detail::to_bytes(values.back());
       }
@@ -262,8 +290,12 @@ void Checkpoint::load(const std::string& path) {
 
 std::string Checkpoint::read(const std::string& path,
                              const Communicator& ranks,
-                             detail::TorchFile& file) {
-  auto error = ranks.try_on_all([&] { file = detail::read_torch_file(path); });
+                             detail::TorchFile& file) const {
+  auto error = ranks.try_on_all([&] {
+    file = detail::is_folder(path)
+               ? detail::read_sharded_folder(path, named_entries())
+               : detail::read_torch_file(path);
+  });
   if (!error.empty()) {
     return error;
   }

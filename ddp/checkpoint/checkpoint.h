@@ -24,6 +24,7 @@ namespace ddp {
 
 namespace detail {
 class Communicator;
+struct NamedEntry;
 struct TorchFile;
 
 /// True for the types of variables that a `Checkpoint` saves.
@@ -204,6 +205,34 @@ class Checkpoint {
   ///   failed.
   void save(const std::string& path) const;
 
+  /// Saves all entries as a folder, into which all ranks write at the same
+  /// time: a model of type `FullyShardedDataParallel` and its optimizer are not
+  /// gathered. Each rank writes its part of each parameter and of the
+  /// optimizer's state. Rank 0 writes all else.
+  ///
+  /// The tensors are in files of safetensors, under Python's names:
+  /// "fc1.weight" for the entry "model" ("NAME.fc1.weight" for another model)
+  /// and "NAME.state.fc1.weight.exp_avg" for an optimizer, as
+  /// torch.distributed.checkpoint names them with flatten_optimizer_state_dict.
+  /// Its HuggingFaceStorageReader reads the folder. The file training.pt has
+  /// the rest in the format of `save`, and the whole state of an optimizer that
+  /// is `Stateful`, such as a `ZeroRedundancyOptimizer`.
+  ///
+  /// The folder is replaced atomically, as a whole: it is first PATH.tmp. If a
+  /// rank is killed at any point, the complete previous or the complete new
+  /// folder is there. Only one training at a time may write to a folder. The
+  /// ranks of several hosts need a file system that all of them share. A file
+  /// system that cannot exchange two folders, as of NFS, needs a new folder for
+  /// each save; `save_sharded` throws there if the folder exists.
+  ///
+  /// Collective: returns when the folder is on the disk.
+  /// @param folder  does not exist, or is one of `save_sharded`. Its parent
+  ///   exists.
+  /// @throws c10::Error on every rank, with the reason of the first rank that
+  ///   failed; also if the Checkpoint has an optimizer without the model of its
+  ///   parameters, or the folder has other files.
+  void save_sharded(const std::string& folder) const;
+
   /// Reads the file on every rank and restores all entries, the rank's random
   /// generators, `epoch()` and `step()`. The file must have all entries of the
   /// Checkpoint except disabled scalers, and may have more; the model
@@ -213,6 +242,13 @@ class Checkpoint {
   /// is. The random states keep their values if the file has none that `save`
   /// wrote, or has them for another number of ranks; so does a GPU without a
   /// state in the file.
+  ///
+  /// The file may also be a folder of `save_sharded`, of any number of ranks,
+  /// or of Python's HuggingFaceStorageWriter: each rank then reads its own part
+  /// of a sharded model and of its optimizer's state. Python's folder has
+  /// tensors alone. A model may have its prefix there ("model.fc1.weight"), and
+  /// an optimizer keeps its options. The bytes of the tensors have no check
+  /// sums.
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// During the call other programs may replace or remove the file, but must
@@ -231,6 +267,7 @@ class Checkpoint {
     std::string name;
     std::shared_ptr<Stateful> object;
     bool is_loaded = true;  // false: a disabled scaler, which ignores the file
+    const torch::optim::Optimizer* optimizer = nullptr;  // of LibTorch
   };
   /// Content of a file that fits all entries.
   struct Loaded {
@@ -244,9 +281,13 @@ class Checkpoint {
                             torch::optim::Optimizer& optimizer);
   std::vector<const torch::nn::Module*> modules() const;
 
+  std::vector<detail::NamedEntry> named_entries() const;
+
   /// Returns the value to write on rank 0. Collective.
+  /// @param is_sharded  models have this rank's parts; see `with_own_parts`.
   c10::IValue collect(const std::string& path,
-                      const detail::Communicator& ranks) const;
+                      const detail::Communicator& ranks,
+                      bool is_sharded = false) const;
   /// Calls `write` on rank 0, while the other ranks take part in the reads of
   /// the value's DeferredTensors. Collective.
   static void write_on_first(const std::string& path,
@@ -255,9 +296,9 @@ class Checkpoint {
                              const std::function<void()>& write);
   /// Reads the file on every rank. Collective. Returns the reason if it is not
   /// the same valid file on all ranks, otherwise "".
-  static std::string read(const std::string& path,
-                          const detail::Communicator& ranks,
-                          detail::TorchFile& file);
+  std::string read(const std::string& path,
+                   const detail::Communicator& ranks,
+                   detail::TorchFile& file) const;
   /// Finds the state of each entry and checks it.
   Loaded check(const c10::IValue& file,
                Stateful& rng,

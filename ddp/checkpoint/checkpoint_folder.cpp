@@ -1,6 +1,5 @@
 #include "ddp/checkpoint/checkpoint_folder.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -8,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "ddp/base/atomic_folder.h"
 #include "ddp/base/text/record.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/detail/folder_plan.h"
@@ -16,22 +16,6 @@
 
 namespace ddp {
 namespace {
-
-/// Returns the names in a folder; empty if the folder does not exist.
-std::vector<std::string> names_in(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()),
-                                                   ::closedir);
-  TORCH_CHECK(opened || errno == ENOENT,
-              "Cannot read ",
-              folder,
-              ": ",
-              std::strerror(errno));
-  std::vector<std::string> names;
-  while (const auto* entry = opened ? ::readdir(opened.get()) : nullptr) {
-    names.emplace_back(entry->d_name);
-  }
-  return names;
-}
 
 /// Removes obsolete files. A failure only causes a warning.
 void remove_files(const std::string& folder,
@@ -108,7 +92,7 @@ void CheckpointFolder::write(const std::string& path,
     // An error is ignored here: opening the file then fails with its reason.
     ::mkdir(folder_.c_str(), 0777);
     auto plan = detail::plan_save(
-        names_in(folder_), unsound_, step, options_.keep_last());
+        detail::names_in(folder_), unsound_, step, options_.keep_last());
     auto pickled = detail::pickle(value);
     if (options_.in_background()) {
       detail::copy_storages(pickled);
@@ -141,7 +125,8 @@ bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
   std::string mine;
   ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
-      mine = detail::join_fields(detail::checkpoints_in(names_in(folder_)));
+      mine = detail::join_fields(
+          detail::checkpoints_in(detail::names_in(folder_)));
     }
   });
   const auto names = detail::split_fields(ranks.gather(mine)[0]).value();
@@ -154,7 +139,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
     }
     const auto path = folder_ + "/" + name;
     detail::TorchFile file;
-    const auto error = Checkpoint::read(path, ranks, file);
+    const auto error = checkpoint.read(path, ranks, file);
     if (!error.empty()) {
       unsound_.insert(name);
       errors += (errors.empty() ? "" : "; ") + error;

@@ -82,17 +82,26 @@ install_venv() {
   touch "$done_mark"
 }
 
-# Installs matplotlib for the pictures of plot_test into the project's own
-# environment. A user's own Python is not modified, and only test runs install
-# it.
-install_matplotlib() {
+# Installs a package for a test, $1, into the project's own environment. A user's
+# own Python is not modified, and only test runs install it. $2: the consequence
+# of a failure.
+install_for_test() {
   local python="$DDP_VENV/bin/python3"
-  if [ -x "$python" ] && ! "$python" -c 'import matplotlib' 2>/dev/null; then
-    say "matplotlib: installing it into $DDP_VENV"
+  if [ -x "$python" ] && ! "$python" -c "import $1" 2>/dev/null; then
+    say "$1: installing it into $DDP_VENV"
     downloading "$python" -m pip install --quiet --disable-pip-version-check \
-      --no-cache-dir --no-compile matplotlib ||
-      say "matplotlib: not there, so plot_test makes no pictures"
+      --no-cache-dir --no-compile "$1" ||
+      say "$1: not there, so $2"
   fi
+}
+
+install_matplotlib() {
+  install_for_test matplotlib "plot_test makes no pictures"
+}
+
+# PyTorch reads sharded checkpoints with it.
+install_safetensors() {
+  install_for_test safetensors "parity_test reads no sharded checkpoints"
 }
 
 # Sets LIBTORCH to the folder of the LibTorch to use.

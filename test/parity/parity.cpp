@@ -25,6 +25,7 @@ int run(const Arguments& call) {
       {"precision", precision},
       {"sampler", sampler},
       {"sharded", sharded},
+      {"sharded_checkpoint", sharded_checkpoint},
   };
   const auto side = sides.find(call.empty() ? "" : call[0]);
   if (side == sides.end()) {

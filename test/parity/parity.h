@@ -19,5 +19,6 @@ int passes(const Arguments& args);
 int precision(const Arguments& args);
 int sampler(const Arguments& args);
 int sharded(const Arguments& args);
+int sharded_checkpoint(const Arguments& args);
 
 }  // namespace parity

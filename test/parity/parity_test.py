@@ -8,6 +8,7 @@ usage: parity_test.py DDPRUN PARITY DIGITS_CSV [TEST...]
 """
 
 import functools
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -33,6 +34,7 @@ import passes
 import precision
 import sampler
 import sharded
+import sharded_checkpoint
 from passes_support import COLLECTIVE_LIMIT
 
 BATCHES = 24
@@ -281,6 +283,15 @@ class Passes(unittest.TestCase):
             if "/parameter " in key:
                 with self.subTest(equal_on_both_ranks=key):
                     self.assertEqual(value, ours[1][key])
+
+
+class ShardedCheckpoints(unittest.TestCase):
+    @unittest.skipUnless(importlib.util.find_spec("safetensors"),
+                         "needs the package safetensors")
+    def test_folders(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        sharded_checkpoint.check(run_ranks, PARITY, holder.name)
 
 
 class WithoutRanks(unittest.TestCase):

@@ -27,6 +27,10 @@ class WatchedDisk : public detail::Disk {
     const int error = before_(step_++);
     return error != 0 ? error : Disk::rename(from, to);
   }
+  int exchange(const std::string& one, const std::string& other) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::exchange(one, other);
+  }
   int remove(const std::string& path) override {
     const int error = before_(step_++);
     return error != 0 ? error : Disk::remove(path);

@@ -62,17 +62,25 @@ at::Tensor my_part_of(const UnitPlace& place, const at::Tensor& value) {
   return part_of(place, value, place.unit->owner().group()->getRank());
 }
 
-/// Returns the parts of all ranks as a tensor of the parameter's shape that
-/// rank 0 gathers when it is read; on other ranks the read sends their parts.
-IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
+IValue deferred(const UnitPlace& place,
+                const at::Tensor& part,
+                std::function<at::Tensor()> read) {
   const auto& like = place.unit->parameters()[place.index].tensor;
+  const int rank = place.unit->owner().group()->getRank();
   return IValue::make_capsule(c10::make_intrusive<DeferredTensor>(
       at::empty_strided(
           like.sizes(), like.strides(), part.options().device(c10::kMeta)),
-      [group = place.unit->owner().group(), part] {
-        const auto parts = gather(part, /*to=*/0, group);
-        return parts.empty() ? at::Tensor() : at::cat(parts).cpu();
-      }));
+      std::move(read),
+      TensorRun{part, place.unit->part_of(place.index, rank).first}));
+}
+
+/// Returns the parts of all ranks as a tensor of the parameter's shape that
+/// rank 0 gathers when it is read; on other ranks the read sends their parts.
+IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
+  return deferred(place, part, [group = place.unit->owner().group(), part] {
+    const auto parts = gather(part, /*to=*/0, group);
+    return parts.empty() ? at::Tensor() : at::cat(parts).cpu();
+  });
 }
 
 class ShardedOptimizerState : public Stateful {
@@ -164,6 +172,22 @@ StateDict with_whole_parameters(StateDict tensors) {
     result.insert(
         item.key(),
         unit == nullptr ? item.value() : unit->owner().value_of(*unit, index));
+  }
+  return result;
+}
+
+IValue with_own_parts(const StateDict& tensors) {
+  auto result = to_value(tensors);
+  for (const auto& item : tensors) {
+    const auto place = shared_place_of(item.value());
+    if (place.unit != nullptr) {
+      // The leaf itself cannot be read while the ranks read the parameters.
+      const auto& leaf = place.unit->leaves()[place.index];
+      const auto part =
+          place.unit->slab().narrow(0, leaf.storage_offset(), leaf.numel());
+      result.toGenericDict().insert_or_assign(item.key(),
+                                              deferred(place, part, nullptr));
+    }
   }
   return result;
 }

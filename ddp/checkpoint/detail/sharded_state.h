@@ -18,6 +18,10 @@ namespace ddp::detail {
 /// reduced backward pass. Collective if there are sharded parameters.
 StateDict with_whole_parameters(StateDict tensors);
 
+/// Converts a state dict to a value. Sharded parameters become DeferredTensors
+/// that have this rank's part, and cannot be read.
+c10::IValue with_own_parts(const StateDict& tensors);
+
 /// Lets the ranks write to the shards of these tensors. Collective if there are
 /// sharded parameters.
 void begin_loading(const StateDict& mine);

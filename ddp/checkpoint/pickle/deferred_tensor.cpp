@@ -7,8 +7,9 @@
 namespace ddp::detail {
 
 DeferredTensor::DeferredTensor(at::Tensor like,
-                               std::function<at::Tensor()> read)
-    : like_(std::move(like)), read_(std::move(read)) {}
+                               std::function<at::Tensor()> read,
+                               TensorRun part)
+    : like_(std::move(like)), read_(std::move(read)), part_(std::move(part)) {}
 
 at::Tensor DeferredTensor::read() {
   const auto read = std::exchange(read_, nullptr);

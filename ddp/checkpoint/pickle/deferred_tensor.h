@@ -7,6 +7,12 @@
 
 namespace ddp::detail {
 
+/// A run of a tensor's elements in memory.
+struct TensorRun {
+  at::Tensor elements;  ///< of one dimension
+  int64_t first = 0;    ///< number of elements before them
+};
+
 /// A tensor that is read when its bytes are written to a file, so that a file
 /// larger than the free memory can be written. In a value it is a capsule.
 class DeferredTensor : public torch::CustomClassHolder {
@@ -15,9 +21,13 @@ class DeferredTensor : public torch::CustomClassHolder {
   ///   device.
   /// @param read  returns the elements on the CPU in the order of memory. May
   ///   be collective.
-  DeferredTensor(at::Tensor like, std::function<at::Tensor()> read);
+  /// @param part  the elements of this rank, if each rank has some.
+  DeferredTensor(at::Tensor like,
+                 std::function<at::Tensor()> read,
+                 TensorRun part = {});
 
   const at::Tensor& like() const { return like_; }
+  const TensorRun& part() const { return part_; }
   bool is_read() const { return read_ == nullptr; }
   /// Calls the function, the first time only.
   at::Tensor read();
@@ -25,6 +35,7 @@ class DeferredTensor : public torch::CustomClassHolder {
  private:
   at::Tensor like_;
   std::function<at::Tensor()> read_;
+  TensorRun part_;
 };
 
 /// Returns null for a value that is no DeferredTensor.

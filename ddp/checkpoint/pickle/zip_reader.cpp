@@ -98,8 +98,8 @@ std::string without_archive_folder(const std::string& name) {
   return name.substr(name.find('/') + 1);
 }
 
-/// Maps bytes of a file. Returns an undefined tensor if the file system does
-/// not support this.
+}  // namespace
+
 at::Tensor map_file(int fd, uint64_t offset, uint64_t size) {
   const uint64_t shift =
       offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -119,8 +119,6 @@ at::Tensor map_file(int fd, uint64_t offset, uint64_t size) {
       [start, length](void* /*bytes*/) { ::munmap(start, length); },
       at::kByte);
 }
-
-}  // namespace
 
 uint32_t crc32(const void* data, size_t size, uint32_t before) {
   return libtorch::crc32_fast(data, size, before);

@@ -18,6 +18,10 @@ namespace ddp::detail {
 /// @param before  check sum of the bytes before these.
 uint32_t crc32(const void* data, size_t size, uint32_t before = 0);
 
+/// Maps bytes of a file, of dtype uint8. Writing to them does not change the
+/// file. Returns an undefined tensor if the file system does not support this.
+at::Tensor map_file(int fd, uint64_t offset, uint64_t size);
+
 /// Views the memory of a contiguous tensor, such as the bytes of a record.
 inline std::string_view text_of(const at::Tensor& bytes) {
   return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};

@@ -19,16 +19,17 @@ namespace ddp::test {
 /// odd number of elements, of two dtypes, of a layer that a forward may leave
 /// out; and buffers.
 struct ShardedNetImpl : torch::nn::Module {
-  ShardedNetImpl() {
+  explicit ShardedNetImpl(int64_t channels = 6, int64_t width = 33) {
     conv = register_module(
-        "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 6, 3)));
-    norm = register_module("norm", torch::nn::BatchNorm2d(6));
+        "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, channels, 3)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(channels));
     lstm = register_module(
         "lstm",
-        torch::nn::LSTM(torch::nn::LSTMOptions(6, 11).batch_first(true)));
-    fc1 = register_module("fc1", torch::nn::Linear(11, 33));
-    fc2 = register_module("fc2", torch::nn::Linear(33, 33));
-    wide = register_module("wide", torch::nn::Linear(33, 7));
+        torch::nn::LSTM(
+            torch::nn::LSTMOptions(channels, 11).batch_first(true)));
+    fc1 = register_module("fc1", torch::nn::Linear(11, width));
+    fc2 = register_module("fc2", torch::nn::Linear(width, width));
+    wide = register_module("wide", torch::nn::Linear(width, 7));
     spare = register_module("spare", torch::nn::Linear(7, 7));
     tied = register_parameter("tied", fc2->weight);
     scale = register_parameter("scale", torch::ones({}));

@@ -1,0 +1,426 @@
+#include "ddp/checkpoint/detail/sharded_folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <ATen/Functions.h>
+
+#include "ddp/base/atomic_folder.h"
+#include "ddp/checkpoint/detail/rectangles.h"
+#include "ddp/checkpoint/detail/safetensors.h"
+#include "ddp/checkpoint/pickle/deferred_tensor.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/state/optimizer_state.h"
+#include "ddp/checkpoint/state_dict.h"
+#include "ddp/job/error_text.h"
+#include "ddp/shard/sharded_units.h"
+#include "ddp/shard/unit.h"
+
+namespace ddp::detail {
+namespace {
+
+using c10::IValue;
+using Dict = c10::Dict<IValue, IValue>;
+using Pieces = std::vector<SavedPiece>;
+using Saved = std::map<std::string, Pieces>;  // by the tensor's name
+
+constexpr const char* kRest = "training.pt";
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr const char* kModel = "model";
+constexpr const char* kState = "state";
+constexpr const char* kNotWhole =
+    "a file is missing: the parts do not make a whole of \"";
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() &&
+         text.substr(text.size() - end.size()) == end;
+}
+
+bool is_own(const std::string& name) {
+  return name == kRest || ends_with(name, kSuffix) || ends_with(name, ".tmp");
+}
+
+/// Returns the name of HuggingFaceStorageWriter.
+std::string file_name(size_t rank, size_t index, size_t count) {
+  std::array<char, 96> name{};
+  std::snprintf(name.data(),
+                name.size(),
+                "shard-%05zu-model-%05zu-of-%05zu.safetensors",
+                rank + 1,
+                index + 1,
+                count);
+  return name.data();
+}
+
+std::string prefix_of(const NamedEntry& entry) {
+  return entry.name == kModel ? "" : entry.name + ".";
+}
+
+/// Equal for parameters of one memory, and for the leaf of a sharded one.
+using TensorId = std::tuple<const void*, int64_t, int64_t>;
+
+TensorId id_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) {
+    return {tensor.unsafeGetTensorImpl(), 0, 0};
+  }
+  const auto place = unit_place_of(tensor);
+  return place.unit != nullptr
+             ? TensorId(place.unit, static_cast<int64_t>(place.index), -1)
+             : TensorId(tensor.storage().unsafeGetStorageImpl(),
+                        tensor.storage_offset(),
+                        tensor.numel());
+}
+
+/// The names of the models' parameters in the files. A parameter with several
+/// names has the first one.
+class ParameterNames {
+ public:
+  explicit ParameterNames(const std::vector<NamedEntry>& entries) {
+    for (const auto& entry : entries) {
+      if (entry.module != nullptr) {
+        for (const auto& item : state_dict(*entry.module)) {
+          names_.emplace(id_of(item.value()), prefix_of(entry) + item.key());
+        }
+      }
+    }
+  }
+
+  /// Returns the beginning of the names of a parameter's states.
+  std::string states_of(const NamedEntry& entry,
+                        const at::Tensor& parameter) const {
+    const auto found = names_.find(id_of(parameter));
+    TORCH_CHECK(found != names_.end(),
+                "expected the model of each parameter of \"",
+                entry.name,
+                "\" in the Checkpoint; add the model");
+    return entry.name + ".state." + found->second + ".";
+  }
+
+ private:
+  std::map<TensorId, std::string> names_;
+};
+
+std::vector<at::Tensor> parameters_of(
+    const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    parameters.insert(
+        parameters.end(), group.params().begin(), group.params().end());
+  }
+  return parameters;
+}
+
+/// The files of this rank.
+using Files = std::vector<std::vector<PieceToWrite>>;
+
+/// Adds what this rank writes of a tensor. A file has one rectangle of it.
+void add_tensor(const std::string& name,
+                const IValue& value,
+                bool is_first,
+                Files& files) {
+  const auto add =
+      [&](size_t file, std::vector<int64_t> offsets, at::Tensor elements) {
+        files.resize(std::max(files.size(), file + 1));
+        files[file].push_back({name, std::move(offsets), std::move(elements)});
+      };
+  const auto deferred = as_deferred(value);
+  const auto& like = deferred ? deferred->like() : value.toTensor();
+  if (!deferred || like.numel() == 0) {
+    if (is_first) {
+      add(0,
+          std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
+          deferred ? deferred->part().elements.view(like.sizes()) : like);
+    }
+    return;
+  }
+  const auto& [elements, first] = deferred->part();
+  size_t file = 0;
+  for (const auto& place : rectangles_of_run(like, first, elements.numel())) {
+    int64_t begin = elements.storage_offset() - first;
+    for (size_t i = 0; i < place.offsets.size(); ++i) {
+      begin += place.offsets[i] * like.stride(static_cast<int64_t>(i));
+    }
+    add(file++,
+        place.offsets,
+        elements.as_strided(place.sizes, like.strides(), begin));
+  }
+}
+
+/// Moves the tensors of models and optimizers from a value to this rank's
+/// files.
+Files move_tensors(const Dict& value,
+                   const std::vector<NamedEntry>& entries,
+                   bool is_first) {
+  const ParameterNames names(entries);
+  Files files;
+  const auto add_all = [&](const std::string& prefix, const IValue& tensors) {
+    for (const auto& item : tensors.toGenericDict()) {
+      add_tensor(
+          prefix + item.key().toStringRef(), item.value(), is_first, files);
+    }
+  };
+  for (const auto& entry : entries) {
+    const auto mine = value.at(entry.name).toGenericDict();
+    if (entry.module != nullptr) {
+      add_all(prefix_of(entry), mine);
+      static_cast<void>(value.erase(entry.name));
+      continue;
+    }
+    const auto parameters = parameters_of(*entry.optimizer);
+    for (const auto& state : mine.at(kState).toGenericDict()) {
+      const auto id = static_cast<size_t>(state.key().toInt());
+      add_all(names.states_of(entry, parameters.at(id)), state.value());
+    }
+    mine.insert_or_assign(kState, new_dict());
+  }
+  return files;
+}
+
+/// Returns the whole tensor of which the pieces are parts.
+/// @throws c10::Error if the pieces do not make it.
+Rectangle extent_of(const Pieces& pieces) {
+  const auto& first = pieces[0];
+  Rectangle whole{std::vector<int64_t>(first.place.sizes.size(), 0),
+                  first.place.sizes};
+  int64_t missing = 0;
+  bool is_whole = true;
+  for (const auto& piece : pieces) {
+    const auto& [offsets, sizes] = piece.place;
+    is_whole = is_whole && piece.dtype == first.dtype &&
+               sizes.size() == whole.sizes.size();
+    for (size_t i = 0; is_whole && i < sizes.size(); ++i) {
+      whole.sizes[i] = std::max(whole.sizes[i], offsets[i] + sizes[i]);
+    }
+    missing -= piece.place.numel();
+  }
+  int64_t most = first.bytes.size(-1);
+  for (const auto size : whole.sizes) {
+    is_whole = is_whole &&
+               !__builtin_mul_overflow(most, std::max<int64_t>(size, 1), &most);
+  }
+  TORCH_CHECK(
+      is_whole && missing + whole.numel() == 0, kNotWhole, first.name, "\"");
+  return whole;
+}
+
+/// Reads a tensor, with the strides of `like` if they fit. If `like` is
+/// sharded, only this rank's elements get values.
+at::Tensor read_tensor(const Pieces& pieces, at::Tensor like) {
+  const auto whole = extent_of(pieces);
+  const auto place = like.defined() ? unit_place_of(like) : UnitPlace();
+  const bool is_sharded = place.unit != nullptr && !place.unit->is_private();
+  if (is_sharded) {
+    like = place.unit->parameters()[place.index].tensor;
+  }
+  const bool fits = like.defined() && like.sizes() == whole.sizes &&
+                    like.is_non_overlapping_and_dense();
+  const auto options = at::TensorOptions(pieces[0].dtype);
+  auto tensor = fits ? at::empty_strided(whole.sizes, like.strides(), options)
+                     : at::empty(whole.sizes, options);
+  std::vector<Rectangle> parts{whole};
+  if (is_sharded && fits) {
+    const int rank = place.unit->owner().group()->getRank();
+    const auto [begin, size] = place.unit->part_of(place.index, rank);
+    parts = rectangles_of_run(like, begin, size);
+  }
+  auto sizes = whole.sizes;
+  auto strides = tensor.strides().vec();
+  for (auto& stride : strides) {
+    stride *= tensor.element_size();
+  }
+  sizes.push_back(tensor.element_size());
+  strides.push_back(1);
+  const auto bytes =
+      at::from_blob(tensor.mutable_data_ptr(), sizes, strides, at::kByte);
+  for (const auto& part : parts) {
+    int64_t missing = part.numel();
+    for (const auto& piece : pieces) {
+      const auto both = intersection_of(part, piece.place);
+      if (both.numel() > 0) {
+        narrow_to(bytes, whole, both)
+            .copy_(narrow_to(piece.bytes, piece.place, both));
+        missing -= both.numel();
+      }
+    }
+    TORCH_CHECK(missing == 0, kNotWhole, pieces[0].name, "\"");
+  }
+  return tensor;
+}
+
+const Pieces* find(const Saved& saved,
+                   const NamedEntry& entry,
+                   const std::string& key) {
+  // torch.distributed.checkpoint.save({"model": ...}) writes the second name.
+  for (const auto& name : {prefix_of(entry) + key, entry.name + "." + key}) {
+    const auto found = saved.find(name);
+    if (found != saved.end()) {
+      return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+/// Names that the model lacks are left alone, as by Python's loader. Python's
+/// writer keeps one name of a parameter that has several.
+IValue read_model(const Saved& saved, const NamedEntry& entry) {
+  const auto mine = state_dict(*entry.module);
+  std::map<TensorId, const Pieces*> found;
+  for (const auto& item : mine) {
+    if (const auto* pieces = find(saved, entry, item.key())) {
+      found.emplace(id_of(item.value()), pieces);
+    }
+  }
+  auto result = new_dict();
+  for (const auto& item : mine) {
+    const auto* pieces = find(saved, entry, item.key());
+    pieces = pieces != nullptr ? pieces : found[id_of(item.value())];
+    if (pieces != nullptr) {
+      result.toGenericDict().insert(item.key(),
+                                    read_tensor(*pieces, item.value()));
+    }
+  }
+  return result;
+}
+
+/// @param rest  the optimizer's state without tensors.
+IValue read_optimizer(const Saved& saved,
+                      const NamedEntry& entry,
+                      const ParameterNames& names,
+                      const IValue& rest) {
+  // Python's writer keeps no options, so the optimizer's own remain.
+  const auto result =
+      (rest.isGenericDict() ? rest : optimizer_to_value(*entry.optimizer))
+          .toGenericDict();
+  auto states = new_dict();
+  const auto parameters = parameters_of(*entry.optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto prefix = names.states_of(entry, parameters[i]);
+    auto fields = new_dict().toGenericDict();
+    for (auto found = saved.lower_bound(prefix);
+         found != saved.end() &&
+         found->first.compare(0, prefix.size(), prefix) == 0;
+         ++found) {
+      const auto field = found->first.substr(prefix.size());
+      // "step" has another shape than the parameter.
+      fields.insert(
+          field,
+          read_tensor(found->second,
+                      field == "step" ? at::Tensor() : parameters[i]));
+    }
+    if (!fields.empty()) {
+      states.toGenericDict().insert(static_cast<int64_t>(i), fields);
+    }
+  }
+  result.insert_or_assign(kState, states);
+  return result;
+}
+
+}  // namespace
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+void write_sharded_folder(const std::string& path,
+                          Dict value,
+                          const std::vector<NamedEntry>& entries,
+                          const Communicator& ranks) {
+  const auto run = [&](const auto& work) {
+    ranks.run_on_all([&] { explain("Cannot save " + path, work); });
+  };
+  const bool is_first = ranks.rank() == 0;
+  Files files;
+  std::unique_ptr<AtomicFolder> folder;
+  run([&] {
+    files = move_tensors(value, entries, is_first);
+    if (is_first) {
+      folder = std::make_unique<AtomicFolder>(path, is_own);
+    }
+  });
+  const auto temporary = ranks.gather(folder ? folder->temporary() : "")[0];
+  const size_t count = files.size();
+  run([&] {
+    for (size_t i = 0; i < count; ++i) {
+      write_safetensors(temporary + "/" + file_name(ranks.rank(), i, count),
+                        files[i]);
+    }
+    if (is_first) {
+      write_torch_file(temporary + "/" + kRest, value);
+    }
+  });
+  const auto counts = ranks.gather_on_first(std::to_string(count));
+  run([&] {
+    for (size_t rank = 0; is_first && rank < counts.size(); ++rank) {
+      const size_t written = std::stoul(counts[rank]);
+      for (size_t i = 0; i < written; ++i) {
+        TORCH_CHECK(
+            FileDescriptor(
+                ::open((temporary + "/" + file_name(rank, i, written)).c_str(),
+                       O_RDONLY | O_CLOEXEC)),
+            "rank 0 does not see the file that rank ",
+            rank,
+            " wrote; choose a folder of a file system that all ranks share");
+      }
+    }
+    if (is_first) {
+      folder->commit();
+    }
+  });
+}
+
+TorchFile read_sharded_folder(const std::string& path,
+                              const std::vector<NamedEntry>& entries) {
+  auto names = names_in(path);
+  std::sort(names.begin(), names.end());
+  TorchFile result;
+  Saved saved;
+  std::string id;
+  for (const auto& name : names) {
+    const auto file = path + "/" + name;
+    if (name == kRest) {
+      result = read_torch_file(file);
+      id += result.content_id + " ";
+    } else if (ends_with(name, kSuffix)) {
+      explain("Cannot load " + file, [&] {
+        auto found = read_safetensors(file);
+        id += found.content_id + " ";
+        for (auto& piece : found.pieces) {
+          saved[piece.name].push_back(std::move(piece));
+        }
+      });
+    }
+  }
+  explain("Cannot load " + path, [&] {
+    TORCH_CHECK(!saved.empty(), "it has no tensors in files of safetensors");
+    TORCH_CHECK(result.value.isNone() || result.value.isGenericDict(),
+                "expected a dict in ",
+                kRest,
+                ", but got ",
+                describe(result.value));
+    const auto value = result.value.isNone() ? new_dict().toGenericDict()
+                                             : result.value.toGenericDict();
+    const ParameterNames names(entries);
+    for (const auto& entry : entries) {
+      const auto found = value.find(entry.name);
+      const auto rest = found == value.end() ? IValue() : found->value();
+      value.insert_or_assign(entry.name,
+                             entry.module != nullptr
+                                 ? read_model(saved, entry)
+                                 : read_optimizer(saved, entry, names, rest));
+    }
+    result.value = value;
+    result.content_id = id;
+  });
+  return result;
+}
+
+}  // namespace ddp::detail

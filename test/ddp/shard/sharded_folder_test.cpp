@@ -1,0 +1,333 @@
+// Checkpoints of sharded models as folders. The ranks are threads.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ddp/base/atomic_folder.h"
+#include "ddp/checkpoint/detail/rectangles.h"
+#include "ddp/checkpoint/detail/safetensors.h"
+#include "ddp/data/distributed_sampler.h"
+#include "test/ddp/shard/sharded_training.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace sharded_folder_test {
+
+using Catch::Contains;
+using test::check_equal;
+using test::Elementwise;
+using test::Form;
+using test::Group;
+using test::in_form;
+using test::Plain;
+using test::run;
+using test::Sharded;
+using test::TemporaryFolder;
+using test::values_in;
+
+FullyShardedDataParallelOptions units_of(double megabytes) {
+  return FullyShardedDataParallelOptions().unit_cap_mb(megabytes);
+}
+
+/// A net whose units have parts on each of 4 ranks, which begin within a row of
+/// a convolution and of other weights.
+test::ShardedNet wide_net() {
+  return test::ShardedNet(301, 133);
+}
+
+std::unique_ptr<Sharded> sharded(Form form,
+                                 const Group& group,
+                                 Elementwise kind,
+                                 double megabytes = 1) {
+  return in_form(form, group, [&] {
+    return std::make_unique<Sharded>(
+        group, kind, units_of(megabytes), wide_net());
+  });
+}
+
+/// Trains `ranks` ranks, and saves a folder "first" and the file "first.pt".
+void save_first(const TemporaryFolder& folder,
+                int ranks,
+                Elementwise kind,
+                Form form = Form::host,
+                double megabytes = 1) {
+  run(ranks, [&](const Group& group) {
+    const auto training = sharded(form, group, kind, megabytes);
+    training->train(0, 3);
+    training->checkpoint->epoch(4).step(12);
+    training->checkpoint->save_sharded(folder / "first");
+    training->checkpoint->save(folder / "first.pt");
+  });
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+TEST_CASE("a folder of shards has the values of the file",
+          "[shard][sharded_folder]") {
+  const auto kind = GENERATE(Elementwise::adamw,
+                             Elementwise::sgd,
+                             Elementwise::amsgrad,
+                             Elementwise::rmsprop,
+                             Elementwise::adagrad,
+                             Elementwise::fused,
+                             Elementwise::fused_sgd);
+  const auto form = GENERATE(Form::host, Form::gathered);
+  CAPTURE(static_cast<int>(kind), static_cast<int>(form));
+  const TemporaryFolder folder;
+  save_first(folder, 3, kind, form);
+  run(2, [&](const Group& group) {
+    const auto training = sharded(form, group, kind);
+    training->checkpoint->load(folder / "first");
+    TORCH_CHECK(training->checkpoint->epoch() == 4);
+    training->checkpoint->save(folder / "second.pt");
+    training->train(3, 1);
+  });
+  check_equal(values_in(folder / "first.pt"), values_in(folder / "second.pt"));
+}
+
+TEST_CASE("a folder of shards loads with any number of ranks and units",
+          "[shard][sharded_folder]") {
+  const int saved = GENERATE(1, 2, 3);
+  const int loaded = GENERATE(1, 2, 3, 4);
+  CAPTURE(saved, loaded);
+  const TemporaryFolder folder;
+  const auto kind = Elementwise::adamw;
+  save_first(folder, saved, kind, Form::host, 0.05);
+  run(loaded, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, kind, 0.1);
+    training->checkpoint->load(folder / "first");
+    training->checkpoint->save(folder / "second.pt");
+    // Of a plain model, too, which the folder of another one replaces.
+    Plain plain(group, kind, {}, wide_net());
+    plain.checkpoint->load(folder / "first");
+    plain.checkpoint->save(folder / "third.pt");
+    plain.checkpoint->save_sharded(folder / "first");
+    training->checkpoint->load(folder / "first");
+    training->checkpoint->save(folder / "fourth.pt");
+  });
+  const auto expected = values_in(folder / "first.pt");
+  for (const auto* name : {"second.pt", "third.pt", "fourth.pt"}) {
+    CAPTURE(name);
+    check_equal(expected, values_in(folder / name));
+  }
+}
+
+TEST_CASE("each rank writes its part alone", "[shard][sharded_folder]") {
+  const TemporaryFolder folder;
+  save_first(folder, 3, Elementwise::adamw, Form::host, 0.05);
+  int64_t all = 0;
+  for (const auto* rank : {"1", "2", "3"}) {
+    int64_t bytes = 0;
+    for (const auto& name : detail::names_in(folder / "first")) {
+      if (name.rfind("shard-0000" + std::string(rank), 0) == 0) {
+        struct stat status {};
+        ::stat((folder / "first/" + name).c_str(), &status);
+        bytes += status.st_size;
+      }
+    }
+    CAPTURE(rank, bytes);
+    CHECK(bytes > 30'000);
+    all += bytes;
+  }
+  struct stat whole {};
+  ::stat((folder / "first.pt").c_str(), &whole);
+  CHECK(all < whole.st_size * 3 / 2);
+}
+
+TEST_CASE("a folder of shards has the other entries", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  run(2, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, Elementwise::sgd);
+    torch::nn::Linear critic(3, 3);
+    {
+      const torch::NoGradGuard no_grad;
+      critic->weight.fill_(7);
+      critic->bias.fill_(8);
+    }
+    torch::optim::AdamW second(critic->parameters());
+    critic->weight.sum().backward();
+    critic->bias.sum().backward();
+    second.step();
+    double best = 0.5;
+    auto order = torch::arange(5);
+    DistributedSampler sampler(
+        100,
+        DistributedSamplerOptions().num_replicas(2).rank(group->getRank()));
+    auto& checkpoint = training->checkpoint->add("critic", critic)
+                           .add("second", second)
+                           .add("best", best)
+                           .add("order", order)
+                           .add("sampler", sampler);
+    training->train(0, 1);
+    checkpoint.save_sharded(folder / "x");
+    const auto weight = critic->weight.detach().clone();
+    {
+      const torch::NoGradGuard no_grad;
+      critic->weight.zero_();
+    }
+    best = 0;
+    order.zero_();
+    second.zero_grad();
+    checkpoint.load(folder / "x");
+    TORCH_CHECK(torch::equal(weight, critic->weight));
+    TORCH_CHECK(best == 0.5 && torch::equal(order, torch::arange(5)));
+    // Fewer entries than the folder has.
+    Checkpoint(training->model.ptr()).process_group(group).load(folder / "x");
+    Checkpoint missing(training->model.ptr());
+    missing.process_group(group).add("third", second);
+    TORCH_CHECK(error_of([&] {
+                  missing.load(folder / "x");
+                }).find("add the model") != std::string::npos);
+  });
+  std::vector<std::string> names;
+  for (const auto& name : detail::names_in(folder / "x")) {
+    if (name != "training.pt") {
+      for (const auto& piece :
+           detail::read_safetensors(folder / "x/" + name).pieces) {
+        names.push_back(piece.name);
+      }
+    }
+  }
+  for (const auto* name : {"fc1.weight",
+                           "norm.num_batches_tracked",
+                           "critic.weight",
+                           "optimizer.state.tied.momentum_buffer",
+                           "second.state.critic.bias.step",
+                           "second.state.critic.weight.exp_avg"}) {
+    CAPTURE(name);
+    CHECK(std::count(names.begin(), names.end(), name) > 0);
+  }
+  CHECK(std::count(names.begin(),
+                   names.end(),
+                   "optimizer.state.fc2.weight."
+                   "momentum_buffer") == 0);
+}
+
+TEST_CASE("a folder that is not whole changes nothing", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const auto kind = Elementwise::adamw;
+  save_first(folder, 3, kind, Form::host, 0.05);
+  const std::string cause =
+      GENERATE("a missing file", "a cut file", "no tensors", "a flipped bit");
+  CAPTURE(cause);
+  for (const auto& name : detail::names_in(folder / "first")) {
+    const auto file = folder / "first/" + name;
+    const auto bytes = test::read_file(file);
+    if (cause == "no tensors"
+            ? name != "training.pt"
+            : cause == "a missing file" && name.rfind("shard-00002", 0) == 0) {
+      ::unlink(file.c_str());
+    } else if (cause == "a cut file" && name.rfind("shard-00002", 0) == 0) {
+      test::write_file(file, bytes.substr(0, bytes.size() - 1));
+    } else if (cause == "a flipped bit" && name == "training.pt") {
+      auto flipped = bytes;
+      flipped[bytes.size() / 2] ^= 1;
+      test::write_file(file, flipped);
+    }
+  }
+  run(2, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, kind);
+    training->train(0, 1);
+    training->checkpoint->save(folder / "before.pt");
+    const auto error =
+        error_of([&] { training->checkpoint->load(folder / "first"); });
+    TORCH_CHECK(
+        error.find("Cannot load " + (folder / "first")) != std::string::npos,
+        error);
+    training->checkpoint->save(folder / "after.pt");
+  });
+  check_equal(values_in(folder / "before.pt"), values_in(folder / "after.pt"));
+}
+
+TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const auto weight = torch::ones({4, 3});
+  const int64_t rows = GENERATE(1, 2, 3);
+  CAPTURE(rows);
+  // The second file begins at row 2.
+  detail::write_safetensors(folder / "a.safetensors",
+                            {{"weight", {0, 0}, weight.slice(0, 0, rows)},
+                             {"bias", {0}, torch::ones({4})}});
+  detail::write_safetensors(folder / "b.safetensors",
+                            {{"weight", {2, 0}, weight.slice(0, 2)}});
+  torch::nn::Linear net(3, 4);
+  const auto error = error_of([&] { Checkpoint(net).load(folder.path()); });
+  if (rows == 2) {
+    CHECK(error == "");
+    CHECK(torch::equal(net->weight, weight));
+  } else {
+    CHECK_THAT(error, Contains("do not make a whole of \"weight\""));
+  }
+}
+
+TEST_CASE("a save into a folder with other files is an error of all ranks",
+          "[sharded_folder]") {
+  const TemporaryFolder folder;
+  ::mkdir((folder / "mine").c_str(), 0777);
+  test::write_file(folder / "mine/thesis.tex", "years of work");
+  run(2, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, Elementwise::sgd);
+    for (const auto& [path, text] :
+         {std::pair{folder / "mine", "has another file, \"thesis.tex\""},
+          std::pair{folder / "none/x", "No such file or directory"}}) {
+      const auto error = error_of(
+          [&, &path = path] { training->checkpoint->save_sharded(path); });
+      TORCH_CHECK(error.find("Cannot save " + path) != std::string::npos &&
+                      error.find(text) != std::string::npos,
+                  error);
+    }
+  });
+  CHECK(test::read_file(folder / "mine/thesis.tex") == "years of work");
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("rectangles make a run of memory", "[sharded_folder]") {
+  std::mt19937 random(1);
+  const auto below = [&](int64_t limit) {
+    return std::uniform_int_distribution<int64_t>(0, limit - 1)(random);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> order;
+    for (int64_t dimension = below(5); dimension > 0; --dimension) {
+      order.push_back(static_cast<int64_t>(sizes.size()));
+      sizes.push_back(1 + below(4));
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    const auto like = torch::empty(sizes).permute(order);
+    const int64_t first = below(like.numel() + 1);
+    const int64_t size = below(like.numel() - first + 1);
+    const auto tensor =
+        torch::arange(like.numel()).as_strided(like.sizes(), like.strides());
+    const detail::Rectangle whole{
+        std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
+        like.sizes().vec()};
+    int64_t begin = first;
+    const auto rectangles = detail::rectangles_of_run(like, first, size);
+    for (const auto& place : rectangles) {
+      const auto found = std::get<0>(
+          detail::narrow_to(tensor, whole, place).reshape(-1).sort());
+      REQUIRE(torch::equal(found, torch::arange(begin, begin + found.numel())));
+      REQUIRE(detail::intersection_of(whole, place).numel() == found.numel());
+      begin += found.numel();
+    }
+    REQUIRE(begin == first + size);
+    REQUIRE(static_cast<int64_t>(rectangles.size()) <=
+            std::max<int64_t>(1, 2 * like.dim() - 1));
+  }
+}
+
+}  // namespace sharded_folder_test
+}  // namespace ddp
