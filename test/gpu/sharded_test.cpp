@@ -28,11 +28,11 @@ using torch::nn::Linear;
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     for (int i = 0; i < 5; ++i) {
-      layers->push_back(Linear(12, 12));
+      layers->push_back(Linear(80, 80));
     }
     register_module("layers", layers);
-    scale = register_parameter("scale", torch::ones({12}));
-    mask = register_buffer("mask", torch::ones({12}));
+    scale = register_parameter("scale", torch::ones({80}));
+    mask = register_buffer("mask", torch::ones({80}));
     fill_with_small_integers(*this);
   }
   Tensor forward(Tensor x) {
@@ -63,12 +63,12 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
     FullyShardedDataParallel b(net,
                                FullyShardedDataParallelOptions()
                                    .process_group(rank.group)
-                                   .unit_cap_mb(0.0005)
+                                   .unit_cap_mb(0.02)
                                    .reshard_after_forward(reshards));
     FusedAdamW optimizer_a(a->parameters(), torch::optim::AdamWOptions(0.01));
     FusedAdamW optimizer_b(b->parameters(), torch::optim::AdamWOptions(0.01));
     for (int step = 1; step <= 4; ++step) {
-      const auto rows = small_integers({8, 12}, step, 2) * 0.1;
+      const auto rows = small_integers({8, 80}, step, 2) * 0.1;
       const auto train = [&](auto& model, auto& optimizer) {
         optimizer.zero_grad();
         auto loss = model->forward(half_of(rows, rank)).square().sum();

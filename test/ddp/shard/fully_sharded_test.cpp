@@ -227,7 +227,7 @@ TEST_CASE("shards: the norm of the gradients of all ranks", "[shard]") {
     const double expected =
         torch::nn::utils::clip_grad_norm_((*pair.a)->parameters(), 0.001, type);
     const double norm = (*pair.b)->clip_grad_norm_(0.001, type);
-    TORCH_CHECK(std::abs(norm - expected) < 1e-6 * expected, norm, expected);
+    TORCH_CHECK(std::abs(norm - expected) < 1e-5 * expected, norm, expected);
     pair.optimizer_a->step();
     pair.optimizer_b->step();
     const WholeParameters whole(**pair.b);
@@ -332,7 +332,7 @@ TEST_CASE("two sharded models train over one group", "[shard]") {
 struct NarrowImpl : torch::nn::Module {
   NarrowImpl() {
     for (int layer = 0; layer < 4; ++layer) {
-      layers->push_back(torch::nn::Linear(30, 30));
+      layers->push_back(torch::nn::Linear(100, 100));
     }
     register_module("layers", layers);
   }
@@ -356,7 +356,7 @@ TEST_CASE("shards keep float32 while bfloat16 is gathered", "[shard]") {
     FullyShardedDataParallel<NarrowImpl> model(
         net,
         over(group)
-            .unit_cap_mb(0.003)
+            .unit_cap_mb(0.04)
             .param_dtype(torch::kBFloat16)
             .reduce_dtype(torch::kFloat));
     TORCH_CHECK(net->parameters()[0].scalar_type() == torch::kBFloat16);
@@ -364,8 +364,8 @@ TEST_CASE("shards keep float32 while bfloat16 is gathered", "[shard]") {
     torch::optim::AdamW reference(masters, 0.01);
     for (int step = 0; step < 4; ++step) {
       const auto x =
-          torch::sin(torch::arange(60.0) * (step + 1.0) + group->getRank())
-              .view({2, 30})
+          torch::sin(torch::arange(200.0) * (step + 1.0) + group->getRank())
+              .view({2, 100})
               .to(torch::kFloat);
       optimizer.zero_grad();
       auto loss = model->forward(x);
@@ -708,7 +708,7 @@ TEST_CASE("modules that cannot be sharded are errors on all ranks", "[shard]") {
         torch::nn::Embedding(torch::nn::EmbeddingOptions(3, 3).sparse(true)));
   });
   refused("but fc1.weight is not dense in memory", [](auto& net, Tensor&) {
-    net.fc1->weight.set_data(torch::zeros({33, 22}).narrow(1, 0, 11));
+    net.fc1->weight.set_data(torch::zeros({150, 22}).narrow(1, 0, 11));
   });
 }
 

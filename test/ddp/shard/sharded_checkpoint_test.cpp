@@ -118,7 +118,7 @@ TEST_CASE("a checkpoint has the values of the leaves and not their rounding",
           "[shard]") {
   const test::TemporaryFolder folder;
   run(2, [&](const Group& group) {
-    torch::nn::Linear net(40, 40);
+    torch::nn::Linear net(100, 100);
     FullyShardedDataParallel model(
         net,
         FullyShardedDataParallelOptions().process_group(group).param_dtype(
@@ -128,7 +128,7 @@ TEST_CASE("a checkpoint has the values of the leaves and not their rounding",
     checkpoint.process_group(group).add("optimizer", optimizer);
     const auto train = [&] {
       optimizer.zero_grad();
-      model->forward(torch::ones({2, 40})).sum().backward();
+      model->forward(torch::ones({2, 100})).sum().backward();
       optimizer.step();
     };
     train();

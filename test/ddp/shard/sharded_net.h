@@ -17,9 +17,10 @@ namespace ddp::test {
 
 /// A net with parameters of several kinds: tied, frozen, channels_last, of an
 /// odd number of elements, of two dtypes, of a layer that a forward may leave
-/// out; and buffers.
+/// out; and buffers. With 2 to 4 ranks some parameters lie in two slabs, which
+/// have multiples of 4,096 elements.
 struct ShardedNetImpl : torch::nn::Module {
-  explicit ShardedNetImpl(int64_t channels = 6, int64_t width = 33) {
+  explicit ShardedNetImpl(int64_t channels = 6, int64_t width = 150) {
     conv = register_module(
         "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, channels, 3)));
     norm = register_module("norm", torch::nn::BatchNorm2d(channels));

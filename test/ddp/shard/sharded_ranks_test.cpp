@@ -41,7 +41,7 @@ ProcessGroupOptions over_gloo(bool shares_memory = true) {
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     for (int i = 0; i < 4; ++i) {
-      layers->push_back(torch::nn::Linear(40, 40));
+      layers->push_back(torch::nn::Linear(100, 100));
     }
     register_module("layers", layers);
   }
@@ -53,11 +53,11 @@ TORCH_MODULE(Net);
 /// A model of four units and its training.
 struct Training {
   Training()
-      : model(Net(), FullyShardedDataParallelOptions().unit_cap_mb(0.005)),
+      : model(Net(), FullyShardedDataParallelOptions().unit_cap_mb(0.04)),
         optimizer(model->parameters(), torch::optim::AdamWOptions(0.01)) {}
 
   Tensor loss_of(int step) {
-    const auto x = torch::arange(80, torch::kFloat).reshape({2, 40});
+    const auto x = torch::arange(200, torch::kFloat).reshape({2, 100});
     return model->forward(torch::sin(x * (step + 1) + rank())).square().mean();
   }
   void step(int number) {
