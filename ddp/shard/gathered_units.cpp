@@ -5,7 +5,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -65,7 +64,8 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                       : gathers_),
       keeps_all_(keeps_all),
       dtype_(dtype),
-      device_(device_of(parameters, *group)) {
+      device_(device_of(parameters, *group)),
+      pool_([this] { return at::empty({most_bytes_}, at::kByte); }) {
   for (const auto& plan :
        plan_units(specs_of(parameters), cap_bytes, group->getSize())) {
     divide_unit(parameters, plan);
@@ -195,25 +195,8 @@ void GatheredUnits::agree(const Unit& unit, Use use) {
 }
 
 at::Tensor GatheredUnits::memory_for(const Unit& unit) {
-  const auto options = unit.options();
-  if (!unit.slab().is_cpu()) {
-    return at::empty({unit.numel()}, options);
-  }
-  at::Tensor memory;
-  if (free_->empty()) {
-    memory = at::empty({most_bytes_}, at::kByte);
-  } else {
-    memory = std::move(free_->back());
-    free_->pop_back();
-  }
-  void* begin = memory.mutable_data_ptr();
-  return at::from_blob(
-      begin,
-      {unit.numel()},
-      [memory = std::move(memory), free = free_](void*) {
-        free->push_back(memory);
-      },
-      options);
+  return unit.slab().is_cpu() ? pool_.take(unit.numel(), unit.options())
+                              : at::empty({unit.numel()}, unit.options());
 }
 
 void GatheredUnits::start(const Unit& unit, Whole& whole) {

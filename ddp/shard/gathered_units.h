@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "ddp/job/named_parameter.h"
+#include "ddp/shard/memory_pool.h"
 #include "ddp/shard/sharded_units.h"
 
 namespace ddp::detail {
@@ -91,10 +92,7 @@ class GatheredUnits : public ShardedUnits {
   Whole* last_used_ = nullptr;   // in this time of reading
   Use last_use_ = kForward;      // of that unit
   int64_t most_bytes_ = 0;       // of a unit
-  /// Memory of the CPU for units, apart from malloc, whose heap would grow by
-  /// the gaps that freed units leave.
-  std::shared_ptr<std::vector<at::Tensor>> free_ =
-      std::make_shared<std::vector<at::Tensor>>();
+  MemoryPool pool_;              // for units on the CPU
 };
 
 }  // namespace ddp::detail

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include "ddp/job/wait.h"
 #include "ddp/shard/gathered_units.h"
@@ -35,7 +34,9 @@ ShardExchange::ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
                              std::optional<double> cap_mb,
                              bool keeps_all,
                              const ShardDtypes& dtypes)
-    : SharedMemoryAllReduce(group), dtypes_(dtypes) {
+    : SharedMemoryAllReduce(group),
+      dtypes_(dtypes),
+      pool_([this] { return make_piece(); }) {
   const int64_t cap = cap_bytes_of(parameters, cap_mb);
   if (shares_memory()) {
     units_ =
@@ -86,24 +87,14 @@ at::Tensor ShardExchange::allocate(int64_t numel,
   if (!options.device().is_cpu()) {
     return at::empty({numel}, options);
   }
-  at::Tensor memory;
-  if (free_->empty()) {
-    const at::TensorOptions bytes(at::kByte);
-    memory = shares_memory()
-                 ? SharedMemoryAllReduce::allocate(payload_bytes_, bytes)
-                 : at::empty({payload_bytes_}, bytes);
-  } else {
-    memory = std::move(free_->back());
-    free_->pop_back();
-  }
-  void* begin = memory.mutable_data_ptr();
-  return at::from_blob(
-      begin,
-      {numel},
-      [memory = std::move(memory), free = free_](void*) {
-        free->push_back(memory);
-      },
-      options);
+  return pool_.take(numel, options);
+}
+
+at::Tensor ShardExchange::make_piece() {
+  const at::TensorOptions bytes(at::kByte);
+  return shares_memory()
+             ? SharedMemoryAllReduce::allocate(payload_bytes_, bytes)
+             : at::empty({payload_bytes_}, bytes);
 }
 
 c10::intrusive_ptr<c10d::Work> ShardExchange::start_sum(

@@ -9,6 +9,7 @@
 
 #include "ddp/exchanges/bucket_consumer.h"
 #include "ddp/exchanges/shared_memory_all_reduce.h"
+#include "ddp/shard/memory_pool.h"
 #include "ddp/shard/sharded_units.h"
 
 namespace ddp::detail {
@@ -55,6 +56,7 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   };
 
   bool shares_memory() const;
+  at::Tensor make_piece();
 
   const ShardDtypes dtypes_;
   std::shared_ptr<ShardedUnits> units_;
@@ -64,9 +66,7 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   std::deque<at::Tensor> received_;
   at::Tensor marks_;           // in shared memory
   int64_t payload_bytes_ = 0;  // of the largest one
-  /// Memory for payloads that no rank reads any more.
-  std::shared_ptr<std::vector<at::Tensor>> free_ =
-      std::make_shared<std::vector<at::Tensor>>();
+  MemoryPool pool_;            // for payloads on the CPU
 };
 
 }  // namespace ddp::detail
