@@ -5,7 +5,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -14,6 +14,7 @@
 
 #include "ddp/job/collectives.h"
 #include "ddp/job/current_job.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/streams.h"
@@ -34,6 +35,12 @@ c10::intrusive_ptr<c10d::Backend> sibling(
     const std::string& backend = "") {
   auto made = sibling_group(*group, purpose, backend);
   return made ? made : group;
+}
+
+/// All ranks wrap their models in the same order.
+int number_of_model(c10d::Backend& group) {
+  auto* job = monitored_backend_of(group);
+  return job == nullptr ? 0 : job->number_exchange();
 }
 
 c10::Device device_of(const std::vector<NamedParameter>& parameters,
@@ -62,6 +69,7 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
       agreements_(gathers_->getBackendName() == "nccl"
                       ? sibling(group, "shard_order", "gloo")
                       : gathers_),
+      number_(number_of_model(*gathers_)),
       keeps_all_(keeps_all),
       dtype_(dtype),
       device_(device_of(parameters, *group)),
@@ -166,24 +174,21 @@ void GatheredUnits::agree(const Unit& unit, Use use) {
   const auto device = agreements_->getBackendName() == "nccl"
                           ? unit.slab().device()
                           : c10::Device(c10::kCPU);
-  auto mine = at::full({1},
-                       static_cast<int64_t>(unit.index() * kUses + use),
-                       at::TensorOptions(at::kLong).device(device));
-  auto all = at::empty({group()->getSize()}, mine.options());
+  const auto code = static_cast<int64_t>(unit.index() * kUses + use);
+  auto mine = at::tensor({int64_t{number_}, code}).view({1, 2}).to(device);
+  auto all = at::empty({group()->getSize(), 2}, mine.options());
   wait(agreements_->_allgather_base(all, mine), *agreements_, what);
   all = copy_result(all, c10::kCPU, *agreements_, what);
   std::string text;
   bool differs = false;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const auto code = static_cast<size_t>(all.const_data_ptr<int64_t>()[rank]);
-    differs = differs || code != unit.index() * kUses + use;
-    text += c10::str(rank == 0 ? "" : ", ",
-                     "rank ",
-                     rank,
-                     " uses ",
-                     units()[code / kUses]->name(),
-                     " in ",
-                     kNames[code % kUses]);
+    const auto* its = all.const_data_ptr<int64_t>() + 2 * rank;
+    const auto its_code = static_cast<size_t>(its[1]);
+    differs = differs || its[0] != number_ || its[1] != code;
+    text += c10::str(rank == 0 ? "" : ", ", "rank ", rank, " uses ");
+    text += its[0] == number_ ? units()[its_code / kUses]->name()
+                              : "those of another model";
+    text += c10::str(" in ", kNames[its_code % kUses]);
   }
   TORCH_CHECK(!differs,
               "Expected all ranks to use the same parameters of a "

@@ -83,6 +83,7 @@ class GatheredUnits : public ShardedUnits {
 
   const c10::intrusive_ptr<c10d::Backend> gathers_;     // for the slabs
   const c10::intrusive_ptr<c10d::Backend> agreements_;  // of CPU tensors
+  const int number_;  // of this model among those of the group
   const bool keeps_all_;
   const std::optional<c10::ScalarType> dtype_;
   const c10::Device device_;

@@ -2,6 +2,7 @@
 // ranks are processes of this host.
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,18 @@ TEST_CASE("ranks that use other gathered parameters get an error") {
                      : "Expected all ranks to use the same parameters"));
   }
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(1));
+}
+
+TEST_CASE("ranks that use another gathered model get an error") {
+  for (const auto& end : run_rank_processes(2, [](int rank) {
+         init_process_group(apart());
+         Training one, other;
+         (rank == 0 ? one : other).evaluate();
+         throw std::runtime_error("nobody has noticed");
+       })) {
+    CHECK_THAT(end.error,
+               Contains("uses those of another model in a forward without"));
+  }
 }
 
 TEST_CASE("ranks that end a gathered forward alike go on") {
