@@ -14,7 +14,7 @@ std::vector<std::string> names_in(const std::string& folder);
 
 /// Replaces a folder of files atomically: a reader, now or after a crash at any
 /// point, finds either the complete old or the complete new folder. The new
-/// folder is PATH.tmp until `commit`. Whoever writes files into it syncs them.
+/// folder is PATH.tmp until `commit`. The caller syncs the files in it.
 /// A symbolic link is followed.
 ///
 /// Example:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -12,7 +11,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "ddp/job/collectives.h"
 #include "ddp/job/current_job.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/state_sync.h"
@@ -277,15 +275,13 @@ at::Tensor GatheredUnits::copy_of(const Unit& unit) {
 
 at::Tensor GatheredUnits::value_of(const Unit& unit, size_t index) {
   const auto& leaf = unit.leaves()[index];
-  const auto parts =
-      ddp::gather(unit.slab().narrow(0, leaf.storage_offset(), leaf.numel()),
-                  /*to=*/0,
-                  group());
-  if (parts.empty()) {
+  const auto elements = gather_elements(
+      unit.slab().narrow(0, leaf.storage_offset(), leaf.numel()), group());
+  if (!elements.defined()) {
     return at::empty({0}, unit.slab().options().device(c10::kCPU));
   }
   const auto& like = unit.parameters()[index].tensor;
-  return at::cat(parts).as_strided(like.sizes(), like.strides()).cpu();
+  return elements.as_strided(like.sizes(), like.strides());
 }
 
 std::string GatheredUnits::text_without_memory(const Unit& unit) const {

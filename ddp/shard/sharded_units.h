@@ -12,6 +12,12 @@
 
 namespace ddp::detail {
 
+/// Joins the ranks' parts of a tensor of a parameter's shape. Returns its
+/// elements in the order of memory, on the CPU, on rank 0, and an undefined
+/// tensor on other ranks. Collective.
+at::Tensor gather_elements(const at::Tensor& part,
+                           const c10::intrusive_ptr<c10d::Backend>& group);
+
 /// The units of a module, and the agreement of the ranks on the time in which
 /// they read the parameters or change the leaves. There are two forms:
 /// `HostUnits` and `GatheredUnits`.

@@ -275,7 +275,7 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
       return std::ref(arg);
     }
   }
-  /// Returns what `hold` has returned as an argument of its first type.
+  /// Returns a result of `hold` in the type of the call's argument.
   template <typename Arg, typename Held>
   static Arg&& release(Held& held) {
     if constexpr (kIsTensor<Arg>) {

@@ -121,7 +121,7 @@ std::vector<at::Tensor> parameters_of(
 /// The files of this rank.
 using Files = std::vector<std::vector<PieceToWrite>>;
 
-/// Adds what this rank writes of a tensor. A file has one rectangle of it.
+/// Adds this rank's rectangles of a tensor. A file has at most one of them.
 void add_tensor(const std::string& name,
                 const IValue& value,
                 bool is_first,

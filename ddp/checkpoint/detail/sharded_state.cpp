@@ -5,12 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
-#include "ddp/job/collectives.h"
 #include "ddp/shard/sharded_units.h"
 #include "ddp/shard/unit.h"
 #include "ddp/tensors/expanded.h"
@@ -78,8 +76,7 @@ IValue deferred(const UnitPlace& place,
 /// rank 0 gathers when it is read; on other ranks the read sends their parts.
 IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
   return deferred(place, part, [group = place.unit->owner().group(), part] {
-    const auto parts = gather(part, /*to=*/0, group);
-    return parts.empty() ? at::Tensor() : at::cat(parts).cpu();
+    return gather_elements(part, group);
   });
 }
 
