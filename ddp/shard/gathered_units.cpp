@@ -41,9 +41,8 @@ int number_of_model(c10d::Backend& group) {
   return job == nullptr ? 0 : job->number_exchange();
 }
 
-c10::Device device_of(const std::vector<NamedParameter>& parameters,
-                      const c10d::Backend& group) {
-  const auto own = parameters.front().tensor.device();
+c10::Device device_of(const at::Tensor& parameter, const c10d::Backend& group) {
+  const auto own = parameter.device();
   return own.is_cpu() && group.getBackendName() == "nccl"
              ? group.getBoundDeviceId().value_or(own)
              : own;
@@ -69,12 +68,10 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                       : gathers_),
       number_(number_of_model(*gathers_)),
       keeps_all_(keeps_all),
-      dtype_(dtype),
-      device_(device_of(parameters, *group)),
       pool_([this] { return at::empty({most_bytes_}, at::kByte); }) {
   for (const auto& plan :
        plan_units(specs_of(parameters), cap_bytes, group->getSize())) {
-    divide_unit(parameters, plan);
+    divide_unit(parameters, plan, dtype);
   }
 }
 
@@ -87,13 +84,14 @@ GatheredUnits::~GatheredUnits() {
 
 /// One unit at a time is in memory twice.
 void GatheredUnits::divide_unit(const std::vector<NamedParameter>& parameters,
-                                const UnitPlan& plan) {
+                                const UnitPlan& plan,
+                                std::optional<c10::ScalarType> dtype) {
   const c10::NoGradGuard no_grad;
   const int rank = group()->getRank();
   const auto& first = parameters[plan.parameters.front()].tensor;
-  const auto flat =
-      at::zeros({plan.slab * group()->getSize()},
-                first.options().device(device_).requires_grad(false));
+  const auto flat = at::zeros(
+      {plan.slab * group()->getSize()},
+      first.options().device(device_of(first, *group())).requires_grad(false));
   for (size_t i = 0; rank == 0 && i < plan.parameters.size(); ++i) {
     const auto& value = parameters[plan.parameters[i]].tensor;
     flat.narrow(0, plan.offsets[i], value.numel()).copy_(elements_of(value));
@@ -104,7 +102,7 @@ void GatheredUnits::divide_unit(const std::vector<NamedParameter>& parameters,
       parameters,
       plan,
       flat.narrow(0, plan.slab * rank, plan.slab).clone(),
-      dtype_ && first.is_floating_point() ? *dtype_ : first.scalar_type());
+      dtype && first.is_floating_point() ? *dtype : first.scalar_type());
   wholes_.emplace_back();
   most_bytes_ = std::max(most_bytes_, unit.bytes());
 }

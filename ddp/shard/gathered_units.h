@@ -71,7 +71,8 @@ class GatheredUnits : public ShardedUnits {
 
   Whole& whole_of(const Unit& unit) { return wholes_[unit.index()]; }
   void divide_unit(const std::vector<NamedParameter>& parameters,
-                   const UnitPlan& plan);
+                   const UnitPlan& plan,
+                   std::optional<c10::ScalarType> dtype);
   at::Tensor memory_for(const Unit& unit);
   void agree(const Unit& unit, Use use);
   void gather_next(const Unit& unit, Use use);
@@ -85,8 +86,6 @@ class GatheredUnits : public ShardedUnits {
   const c10::intrusive_ptr<c10d::Backend> agreements_;  // of CPU tensors
   const int number_;  // of this model among those of the group
   const bool keeps_all_;
-  const std::optional<c10::ScalarType> dtype_;
-  const c10::Device device_;
   std::mutex mutex_;             // guards the following
   std::vector<Whole> wholes_;    // by unit
   std::deque<size_t> gathered_;  // units with memory, the oldest one first
