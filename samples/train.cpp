@@ -7,10 +7,10 @@
 //   ddprun --nproc-per-node=4 train --amp fp16 --clip-norm 1 --log-every 5
 //   ddprun --nproc-per-node=2 train --batch-size 256 --accumulate 4
 //   ddprun --on-preempt USR1:60 train --checkpoint DIR --resume
+//   ddprun --nproc-per-node=4 train --graph
 #include <ddp/ddp.h>
 #include <torch/data/dataloader.h>
 #include <torch/nn/utils/clip_grad.h>
-#include <torch/optim/sgd.h>
 
 #include <filesystem>
 #include <optional>
@@ -69,15 +69,18 @@ class Training {
   void save(int64_t next_epoch);
   bool is_to_stop() const;
   std::optional<double> train_epoch(int64_t epoch);
+  torch::Tensor loss_of(const torch::Tensor& images,
+                        const torch::Tensor& labels);
   torch::Tensor train_batch(const torch::data::Example<>& batch);
   void log(const std::string& place, const torch::Tensor& loss) const;
 
   const TrainOptions& options_;
   const Dataset& dataset_;
   Model model_;
-  torch::optim::SGD optimizer_;
+  ddp::FusedSGD optimizer_;
   ddp::GradScaler scaler_;  // for fp16 only
   ddp::AutocastOptions autocast_;
+  std::optional<ddp::GraphedStep> graphed_;  // with --graph
   ddp::DistributedSampler sampler_;
   ddp::Checkpoint checkpoint_;
   ddp::CheckpointFolder folder_;
@@ -106,6 +109,12 @@ Training::Training(const TrainOptions& options,
   checkpoint_.add("optimizer", optimizer_)
       .add("sampler", sampler_)
       .add("scaler", scaler_);
+  if (options.graph) {
+    graphed_.emplace(
+        model_, optimizer_, [this](const std::vector<torch::Tensor>& in) {
+          return loss_of(in[0], in[1]);
+        });
+  }
   if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
     std::filesystem::create_directories(options.checkpoint.folder);
   }
@@ -140,6 +149,9 @@ std::optional<Score> Training::run() {
                  checkpoint_.step()));
       return std::nullopt;
     }
+  }
+  if (graphed_ && graphed_->is_recorded()) {
+    print_on_first("trained by a recorded step");
   }
   return score ? *score : test(model_, dataset_.test, share(recipe));
 }
@@ -220,30 +232,35 @@ std::optional<double> Training::train_epoch(int64_t epoch) {
   return (sums[0] / sums[1]).item<double>();
 }
 
+torch::Tensor Training::loss_of(const torch::Tensor& images,
+                                const torch::Tensor& labels) {
+  const auto device = ddp::local_device();
+  const ddp::AutocastGuard autocast(device.type(), autocast_);
+  return torch::cross_entropy_loss(model_->forward(images.to(device)),
+                                   labels.to(device));
+}
+
 // Makes one step. The gradients of all parts of the batch add up on this rank,
 // and the last part's backward pass averages the sums over the ranks. Returns
 // the loss of this rank's images.
 torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
-  const auto device = ddp::local_device();
   const bool augments = options_.data.kind == DatasetKind::cifar10;
-  const auto images = (augments ? crop_and_flip(batch.data) : batch.data)
-                          .chunk(options_.accumulate);
+  const auto data = augments ? crop_and_flip(batch.data) : batch.data;
+  if (graphed_) {
+    return (*graphed_)({data.pin_memory(), batch.target.pin_memory()});
+  }
+  const auto images = data.chunk(options_.accumulate);
   const auto labels = batch.target.chunk(options_.accumulate);
-  auto sum = torch::zeros({}, device);
+  auto sum = torch::zeros({}, ddp::local_device());
   optimizer_.zero_grad();
   for (size_t part = 0; part < images.size(); ++part) {
     std::optional<ddp::NoSyncGuard> no_sync;
     if (part + 1 < images.size()) {
       no_sync.emplace(*model_);
     }
-    torch::Tensor loss;
-    {
-      const ddp::AutocastGuard autocast(device.type(), autocast_);
-      loss = torch::cross_entropy_loss(model_->forward(images[part].to(device)),
-                                       labels[part].to(device));
-    }
-    loss = loss * (static_cast<double>(images[part].size(0)) /
-                   static_cast<double>(batch.data.size(0)));
+    const auto loss = loss_of(images[part], labels[part]) *
+                      (static_cast<double>(images[part].size(0)) /
+                       static_cast<double>(batch.data.size(0)));
     scaler_.scale(loss).backward();
     sum += loss.detach();
   }
@@ -300,6 +317,10 @@ void begin(const Dataset& dataset, const Recipe& recipe) {
 void run(const TrainOptions& options) {
   const Stopwatch time;
   init_process_group(options.device);
+  TORCH_CHECK(!options.graph || ddp::local_device().is_cuda(),
+              "Expected a GPU with --graph, but got ",
+              ddp::local_device(),
+              ".");
   ddp::seed_everything(options.seed);
 
   const Dataset dataset = load_dataset(options.data);

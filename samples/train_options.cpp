@@ -107,6 +107,12 @@ void add_steps(CommandLine& line, TrainOptions& options) {
               kPrecisions,
               "Mixed precision (none): products in bf16, or in fp16 with a "
               "gradient scaler");
+  line.add("--graph",
+           options.graph,
+           "Record a step as one CUDA graph and launch it for each batch, on a "
+           "GPU")
+      .excludes("--accumulate")
+      .excludes("--clip-norm");
   line.add("--checkpoint-every",
            options.checkpoint.every,
            "Save each so many steps, too (0: no)")
@@ -135,6 +141,9 @@ std::string find_error(const Given& given) {
   }
   if (options.mode == Mode::test && options.checkpoint.folder.empty()) {
     return "Expected --checkpoint with --mode test, but got none.";
+  }
+  if (options.graph && options.precision == Precision::fp16) {
+    return "Expected --amp bf16 or none with --graph, but got fp16.";
   }
   if (options.device.no_cuda && options.device.backend == "nccl") {
     return "Expected gloo with --no-cuda, but got --backend nccl.";

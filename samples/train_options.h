@@ -47,6 +47,7 @@ struct TrainOptions {
   bool no_dropout = false;
   int64_t accumulate = 1;  ///< parts of a rank's images in one step
   double clip_norm = 0;    ///< greatest norm of the gradients; 0: any
+  bool graph = false;      ///< steps as one CUDA graph
   DataOptions data;
   DeviceOptions device;
   /// Dtype of products and convolutions.

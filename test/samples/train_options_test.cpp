@@ -49,6 +49,7 @@ TEST_CASE("without options, the digits are trained on") {
   CHECK(options.seed == 0);
   CHECK_FALSE(options.no_dropout);
   CHECK(options.precision == Precision::full);
+  CHECK_FALSE(options.graph);
   CHECK_FALSE(options.device.backend.has_value());
   CHECK_FALSE(options.device.no_cuda);
   CHECK(options.checkpoint.folder.empty());
@@ -108,6 +109,10 @@ TEST_CASE("every option reaches its place") {
   CHECK(options.report.print_hash);
 }
 
+TEST_CASE("a recorded step") {
+  CHECK(accept({"--graph", "--amp", "bf16"}).graph);
+}
+
 TEST_CASE("CIFAR-10 brings its own recipe, and the command line wins") {
   const auto options = accept({"--dataset", "cifar10", "--data", "there"});
   CHECK(options.data.folder == "there");
@@ -143,6 +148,10 @@ TEST_CASE("what cannot be meant is refused in one line") {
   CHECK_THAT(refuse({"--dataset", "mnist"}), Contains("--data"));
   CHECK_THAT(refuse({"--no-cuda", "--backend", "nccl"}), Contains("gloo"));
   CHECK_THAT(refuse({"--no-cuda", "--gpus", "0"}), Contains("--gpus"));
+  CHECK_THAT(refuse({"--graph", "--accumulate", "2"}),
+             Contains("--accumulate"));
+  CHECK_THAT(refuse({"--graph", "--clip-norm", "1"}), Contains("--clip-norm"));
+  CHECK_THAT(refuse({"--graph", "--amp", "fp16"}), Contains("bf16 or none"));
   CHECK_THAT(refuse({"--images", "3"}), Contains("--dataset synthetic"));
   CHECK_THAT(refuse({"--image-shape", "1,2,3"}),
              Contains("--dataset synthetic"));
