@@ -91,20 +91,11 @@ class GraphedStep::Impl {
 
   at::Tensor step(const Tensors& inputs) {
     const c10::DeviceGuard device(device_);
-    at::Tensor loss;
-    if (!device_.is_cuda()) {
-      loss = choose(inputs);
-    } else {
-      const auto caller = detail::current_stream(device_);
-      {
-        const c10::StreamGuard guard(stream_);
-        detail::join_stream(caller);
-        loss = choose(inputs);
-      }
-      detail::join_stream(stream_);
-      detail::record_stream(loss);
+    const auto spec = spec_of(inputs);
+    if (is_replay(spec) || (is_warm(spec) && record(inputs))) {
+      return replay(inputs);
     }
-    return loss;
+    return step_eagerly(inputs);
   }
 
   bool is_recorded() const { return recording_ != nullptr; }
@@ -190,40 +181,61 @@ class GraphedStep::Impl {
            (*wrapper_->pauses() > 0 || wrapper_->join() != nullptr);
   }
 
-  at::Tensor choose(const Tensors& inputs) {
-    auto spec = spec_of(inputs);
-    if (recording_) {
-      if (spec != recording_->spec || is_special()) {
-        return step_eagerly(inputs);
-      }
-      check_model();
-      if (recording_->optimizer->is_current()) {
-        return replay(inputs);
-      }
+  /// Whether the recording is the step of this call.
+  bool is_replay(const InputSpec& spec) {
+    if (!recording_ || spec != recording_->spec || is_special()) {
+      return false;
+    }
+    check_model();
+    if (!recording_->optimizer->is_current()) {
       reset();
     }
-    const bool is_repeated = spec == last_spec_;
-    last_spec_ = std::move(spec);
-    if (eager_steps_ < warmup_ || !is_repeated || is_special() ||
-        !refusal_.empty()) {
-      ++eager_steps_;
-      return step_eagerly(inputs);
+    return recording_ != nullptr;
+  }
+
+  /// Whether this call is to be recorded.
+  bool is_warm(const InputSpec& spec) {
+    const bool is_repeated = std::exchange(last_spec_, spec) == spec;
+    return !recording_ && eager_steps_ >= warmup_ && is_repeated &&
+           !is_special() && refusal_.empty();
+  }
+
+  /// Calls `work` on the stream of this object, in order with the caller's.
+  template <class Work>
+  void on_own_stream(const Work& work) {
+    const auto caller = detail::current_stream(device_);
+    std::exception_ptr error;
+    {
+      const c10::StreamGuard guard(stream_);
+      detail::join_stream(caller);
+      try {
+        work();
+      } catch (...) {
+        error = std::current_exception();
+      }
     }
-    refuse(refuses_recording());
-    return refusal_.empty() && record(inputs) ? replay(inputs)
-                                              : step_eagerly(inputs);
+    detail::join_stream(stream_);
+    if (error) {
+      std::rethrow_exception(error);
+    }
   }
 
   at::Tensor step_eagerly(const Tensors& inputs) {
-    Tensors moved;
-    for (const auto& input : inputs) {
-      moved.push_back(input.detach().to(device_, /*non_blocking=*/true));
-    }
-    optimizer_.zero_grad();
-    const auto loss = loss_(moved);
-    loss.backward();
-    optimizer_.step();
-    return loss.detach();
+    ++eager_steps_;
+    at::Tensor loss;
+    on_own_stream([&] {
+      Tensors moved;
+      for (const auto& input : inputs) {
+        moved.push_back(input.detach().to(device_, /*non_blocking=*/true));
+      }
+      optimizer_.zero_grad();
+      loss = loss_(moved);
+      loss.backward();
+      optimizer_.step();
+    });
+    loss = loss.detach();
+    detail::record_stream(loss);
+    return loss;
   }
 
   std::string refuses_recording() const {
@@ -269,41 +281,21 @@ class GraphedStep::Impl {
 
   /// Records a step. Returns false if the step cannot be recorded.
   bool record(const Tensors& inputs) {
+    refuse(refuses_recording());
+    if (!refusal_.empty()) {
+      return false;
+    }
     auto next = std::make_unique<Recording>();
     next->spec = spec_of(inputs);
     for (const auto& input : inputs) {
       next->inputs.push_back(
           at::empty_like(input, input.options().device(device_)));
     }
-    copy_inputs(*next, inputs);
-    optimizer_.zero_grad();
     next->optimizer = detail::make_recorded_step(optimizer_);
     next->graph = detail::make_cuda_graph();
-    if (reducer() != nullptr) {
-      reducer()->begin_recording();
-    }
-    try {
-      next->graph->begin();
-      const auto loss = loss_(next->inputs);
-      loss.backward();
-      next->optimizer->record();
-      next->loss = loss.detach();
-      next->graph->end();
-    } catch (const std::exception& error) {
-      next->graph->abandon();
-      const auto text = detail::first_line(detail::text_of(error));
-      if (reducer() != nullptr && !reducer()->end_recording(text)) {
-        throw;
-      }
-      refuse(
-          "Expected a step whose work CUDA can record, without a read of a "
-          "value on the host (item(), cpu()) and with the same parameters as "
-          "in the warm-up, but got: " +
-          text);
+    on_own_stream([&] { capture(*next); });
+    if (!refusal_.empty()) {
       return false;
-    }
-    if (reducer() != nullptr) {
-      next->pass = reducer()->end_recording();
     }
     for (const auto& module : model_->modules()) {
       next->modules.emplace_back(module);
@@ -315,10 +307,32 @@ class GraphedStep::Impl {
     return true;
   }
 
-  static void copy_inputs(const Recording& recording, const Tensors& inputs) {
-    const c10::NoGradGuard no_grad;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      recording.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
+  void capture(Recording& next) {
+    optimizer_.zero_grad();
+    if (reducer() != nullptr) {
+      reducer()->begin_recording();
+    }
+    try {
+      next.graph->begin();
+      const auto loss = loss_(next.inputs);
+      loss.backward();
+      next.optimizer->record();
+      next.loss = loss.detach();
+      next.graph->end();
+      if (reducer() != nullptr) {
+        next.pass = reducer()->end_recording();
+      }
+    } catch (const std::exception& error) {
+      next.graph->abandon();
+      const auto text = detail::first_line(detail::text_of(error));
+      if (reducer() != nullptr && !reducer()->end_recording(text)) {
+        throw;
+      }
+      refuse(
+          "Expected a step whose work CUDA can record, without a read of a "
+          "value on the host (item(), cpu()) and with the same parameters as "
+          "in the warm-up, but got: " +
+          text);
     }
   }
 
@@ -342,7 +356,9 @@ class GraphedStep::Impl {
     TORCH_CHECK((reducer() != nullptr) == (recording.pass != nullptr),
                 "Expected the group of the recorded step, but the model has "
                 "got another one; call reset() of the GraphedStep");
-    copy_inputs(recording, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      recording.inputs[i].copy_(inputs[i].detach(), /*non_blocking=*/true);
+    }
     recording.optimizer->before_replay();
     const auto launch = [&] { recording.graph->launch(); };
     if (recording.pass) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -68,8 +69,8 @@ struct GraphedStepOptions {
 /// of the inputs.
 ///
 /// Thread contract: the model's; see `DistributedDataParallel`. Other threads
-/// may use CUDA meanwhile. Steps run on a stream of this object, in order with
-/// the caller's stream.
+/// may use CUDA meanwhile. Launches run on the caller's stream, eager steps on
+/// a stream of this object, in order with it.
 ///
 /// Example:
 /// @code

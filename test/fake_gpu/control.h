@@ -53,6 +53,17 @@ struct Counts {
     return device_synchronizes + stream_synchronizes + event_synchronizes +
            blocking_copies;
   }
+  uint64_t copies() const {
+    return copies_to_device + copies_to_host + copies_on_device +
+           copies_on_host + memsets;
+  }
+  /// Calls of CUDA, where an operator counts as one. Without those for events
+  /// that the host creates.
+  uint64_t cuda_calls() const {
+    return device_synchronizes + stream_synchronizes + event_synchronizes +
+           event_records + event_queries + event_waits + kernels + operators +
+           graph_launches + copies() + allocations + frees + pinned_allocations;
+  }
   uint64_t nccl_calls() const {
     return all_reduces + broadcasts + reduces + all_gathers + reduce_scatters +
            all_to_alls + sends + receives;

@@ -274,6 +274,53 @@ TEST_CASE("recorded steps equal eager ones", "[gpu][graph]") {
   });
 }
 
+TEST_CASE("what a replayed step asks of CUDA", "[gpu][graph][stand-in]") {
+  const bool draws = GENERATE(false, true);  // random numbers, for dropout
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO("draws " << draws << ", " << any_schedule());
+  constexpr uint64_t kReplays = 4;
+  fake_gpu::Counts counts;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Training training(rank, {"adam"});
+    training.net->dropout->options.p(draws ? 0.25 : 0);
+    const Tensors in{
+        torch::ones({4, 6}, rank.device),
+        torch::zeros({4}, torch::dtype(torch::kLong).device(rank.device))};
+    const auto settle = [&] {
+      rank.meet();
+      torch::cuda::synchronize(rank.device.index());
+      rank.meet();
+    };
+    for (int i = 0; i < 6; ++i) {
+      (*training.graphed)(in);
+    }
+    rank.expect(training.graphed->is_recorded(), "not recorded");
+    settle();
+    if (rank.rank == 0) {
+      fake_gpu::reset_counts();
+    }
+    rank.meet();
+    for (uint64_t i = 0; i < kReplays; ++i) {
+      (*training.graphed)(in);
+    }
+    rank.meet();
+    if (rank.rank == 0) {
+      counts = fake_gpu::counts();
+    }
+    settle();
+  });
+  const uint64_t steps = 2 * kReplays;  // of both ranks
+  CHECK(counts.graph_launches == steps);
+  CHECK(counts.copies_on_device == 2 * steps);  // the inputs
+  CHECK(counts.event_records == steps);         // behind each launch
+  // LibTorch writes the seed and the offset of the generator.
+  CHECK(counts.cuda_calls() == (draws ? 6 : 4) * steps);
+  CHECK(counts.nccl_calls() == 0);
+  CHECK(counts.host_synchronizes() == 0);
+}
+
 TEST_CASE("one rank steps eagerly while another replays", "[gpu][graph]") {
   if (!has_gpus(2)) {
     return;

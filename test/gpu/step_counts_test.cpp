@@ -86,11 +86,6 @@ Counts counts_of(Model& model, Device device, const Meet& meet) {
   return counts;
 }
 
-uint64_t copies(const Counts& counts) {
-  return counts.copies_to_device + counts.copies_to_host +
-         counts.copies_on_device + counts.copies_on_host + counts.memsets;
-}
-
 }  // namespace step_counts_test
 
 namespace ddp {
@@ -136,7 +131,7 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(plain.host_synchronizes() == 0);
   CHECK(plain.nccl_calls() == 0);
   CHECK(plain.event_waits == 0);
-  CHECK(copies(plain) == 0);
+  CHECK(plain.copies() == 0);
 
   const uint64_t passes = 2 * kSteps;  // of both ranks
   const uint64_t buckets = passes * kLayers;
@@ -153,7 +148,7 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(wrapped.host_synchronizes() == 0);
   // Per pass: a copy of this rank's vote and of its used map.
   CHECK(wrapped.copies_on_device == passes + used_maps);
-  CHECK(copies(wrapped) == wrapped.copies_on_device);
+  CHECK(wrapped.copies() == wrapped.copies_on_device);
   CHECK(wrapped.event_records == 3 * wrapped.all_reduces);
   CHECK(wrapped.event_queries == 0);
 }
@@ -246,7 +241,7 @@ TEST_CASE("a step asks no more of the GPU than c10d::Reducer's",
   });
   CHECK(ours.nccl_calls() == theirs.nccl_calls());
   CHECK(ours.kernels <= theirs.kernels);
-  CHECK(copies(ours) <= copies(theirs));
+  CHECK(ours.copies() <= theirs.copies());
   CHECK(ours.event_records <= theirs.event_records);
   CHECK(ours.event_queries <= theirs.event_queries);
   CHECK(ours.event_waits <= theirs.event_waits);
@@ -288,7 +283,7 @@ TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
   // these copies uses a temporary, because the stand-in's devices cannot access
   // each other.
   constexpr uint64_t kGradients = 2 * kLayers;
-  CHECK(copies(wrapped) == wrapped.copies_on_device);
+  CHECK(wrapped.copies() == wrapped.copies_on_device);
   CHECK(wrapped.copies_on_device == (kGradients + 3) * others);
   // A copy between GPUs makes the streams of both wait for each other; a
   // broadcast makes the streams of each GPU wait twice. Autograd makes the
