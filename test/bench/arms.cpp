@@ -10,6 +10,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/fully_sharded_data_parallel.h"
+#include "ddp/graphed_step.h"
 #include "ddp/optim/fused.h"
 #include "test/bench/feature_arms.h"
 #include "test/bench/training_arm.h"
@@ -42,6 +43,38 @@ Maker sharded(const MakeOptimizer& make_optimizer) {
         [model](const torch::Tensor& x) mutable { return model->forward(x); },
         make_optimizer);
   };
+}
+
+/// `all_reduce` with a FusedSGD, by a recorded step.
+class RecordedArm : public Arm {
+ public:
+  RecordedArm(const Workload& workload, const Group& group)
+      : inputs_{input(workload), target(workload)},
+        model_(network(workload),
+               DistributedDataParallelOptions().process_group(group).exchange(
+                   std::make_shared<AllReduce>(group))),
+        optimizer_(model_->parameters(), torch::optim::SGDOptions(kRate)),
+        step_(model_, optimizer_, [this](const GraphedStep::Tensors& in) {
+          return torch::mse_loss(model_->forward(in[0]), in[1]);
+        }) {
+    for (int i = 0; i < 4; ++i) {  // three to warm up, one to record
+      step();
+    }
+    TORCH_CHECK(step_.is_recorded(), step_.refusal());
+  }
+
+  void step() override { step_(inputs_); }
+
+ private:
+  GraphedStep::Tensors inputs_;
+  DistributedDataParallel<torch::nn::Sequential> model_;
+  FusedSGD optimizer_;
+  GraphedStep step_;
+};
+
+std::unique_ptr<Arm> recorded_arm(const Workload& workload,
+                                  const Group& group) {
+  return std::make_unique<RecordedArm>(workload, group);
 }
 
 /// Creates the reducer as torch/nn/parallel/distributed.py does: first with one
@@ -149,6 +182,7 @@ std::map<std::string, Maker> makers() {
       {"plain_fused", plain(fused)},
       {"ours_fused", ours(fused)},
       {"all_reduce_fused", all_reduce(fused)},
+      {"all_reduce_recorded", recorded_arm},
       {"c10d", c10d_arm},
       {"plain_momentum", plain(optimizer<SGD>(momentum))},
       {"ours_momentum", ours(optimizer<FusedSGD>(momentum))},

@@ -44,7 +44,8 @@ class Arm {
 /// an AllReduce, which a rank without peers runs, too, and CPU ranks run over
 /// Gloo), "cap1" and other numbers (ours, all buckets of that many
 /// MiB) and "c10d" (c10d::Reducer, used as in PyTorch's DDP). With a FusedSGD:
-/// "plain_fused", "ours_fused" and "all_reduce_fused".
+/// "plain_fused", "ours_fused" and "all_reduce_fused"; on a GPU also
+/// "all_reduce_recorded", by a GraphedStep.
 /// With LibTorch's SGD with momentum and AdamW: "plain_momentum" and
 /// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".
 /// "ours_libtorch_adamw" has LibTorch's AdamW; "sharded_adamw" and

@@ -64,9 +64,29 @@ class Arm:
             self.model = fully_shard(net)
             self.optimizer = torch.optim.AdamW(net.parameters(), 1e-6)
             return
-        self.optimizer = torch.optim.SGD(net.parameters(), 1e-6)
-        self.model = net if name == "python_plain" else DistributedDataParallel(
-            net, gradient_as_bucket_view=name == "python_view")
+        self.optimizer = torch.optim.SGD(
+            net.parameters(), 1e-6, fused=name in ("python_fused", "python_recorded"))
+        self.model = net
+        if name == "python_recorded":
+            self.record(net)
+        elif name != "python_plain":
+            self.model = DistributedDataParallel(
+                net, gradient_as_bucket_view=name == "python_view")
+
+    def record(self, net):
+        """Makes `step` replay a CUDA graph. As "Usage with
+        DistributedDataParallel" in PyTorch's notes on CUDA semantics."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.model = DistributedDataParallel(net)
+            for _ in range(11):
+                self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self.step()
+        self.step = graph.replay
 
     def step(self):
         loss = nn.functional.mse_loss(self.model(self.data), self.target)
@@ -80,6 +100,8 @@ def main(workload):
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
+        # As the notes ask for before a recording.
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
     def meet():

@@ -36,6 +36,7 @@ TITLES = {
     "all_reduce": "**ours** with `AllReduce`",
     "all_reduce_view": "**ours** with `AllReduce`, gradient_as_bucket_view",
     "all_reduce_fused": "**ours** with `AllReduce`, FusedSGD",
+    "all_reduce_recorded": "**ours** with `AllReduce`, FusedSGD, `GraphedStep`",
     "c10d": "c10d::Reducer from C++",
     "plain_momentum": "plain module, C++, with SGD's momentum",
     "ours_momentum": "**ours**, FusedSGD with momentum",
@@ -44,11 +45,14 @@ TITLES = {
     "python_plain": "plain module, Python (no communication)",
     "python": "PyTorch DDP, Python",
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
+    "python_fused": "PyTorch DDP, Python, fused SGD",
+    "python_recorded": "PyTorch DDP, Python, fused SGD, step in a CUDA graph",
 }
 # The baseline of each arm.
 PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
             "ours_fused": "plain", "all_reduce": "plain",
             "all_reduce_view": "plain", "all_reduce_fused": "plain_fused",
+            "all_reduce_recorded": "plain_fused",
             "c10d": "plain", "python": "python_plain",
             "python_view": "python_plain", "ours_momentum": "plain_momentum",
             "ours_adamw": "plain_adamw"}
@@ -56,7 +60,11 @@ C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d",
            "all_reduce": "c10d", "all_reduce_view": "c10d", "all_reduce_fused": "c10d"}
 PYTHON_OF = {"ours": "python", "ours_view": "python_view",
              "ours_fused": "python", "all_reduce": "python",
-             "all_reduce_view": "python_view", "all_reduce_fused": "python"}
+             "all_reduce_view": "python_view", "all_reduce_fused": "python_fused",
+             "all_reduce_recorded": "python_recorded"}
+# The same step, not recorded.
+EAGER_OF = {"all_reduce_recorded": "all_reduce_fused",
+            "python_recorded": "python_fused"}
 # Arms that also exist in an earlier build.
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 # Steps per block: about half a second.
@@ -64,7 +72,8 @@ STEPS = {"mlp": 8, "small": 20, "resnet8": 1}
 # On a GPU; also a multiple of the steps of accumulate4 and average8 of features.py.
 GPU_STEPS = {"mlp": 200, "mlp256": 200, "wide": 8, "small": 24, "resnet8": 40}
 GPU_ARMS = ["plain", "ours", "all_reduce", "all_reduce_view", "c10d", "plain_fused",
-            "all_reduce_fused"]
+            "all_reduce_fused", "all_reduce_recorded"]
+GPU_PYTHON_ARMS = [*PYTHON_ARMS, "python_fused", "python_recorded"]
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
           "mlp256": "8 x Linear(1024), batch 256",
           "wide": "8 x Linear(4096), batch 4096",
@@ -156,9 +165,10 @@ def compare_to_others(model, rounds, build, gpu):
              "ours_fused", "floor", "plain_momentum", "ours_momentum",
              "plain_adamw", "ours_adamw", "python_view"]
     if gpu:
-        order = ["python_plain", "python", *GPU_ARMS, "python_view"]
+        order = ["python_plain", "python", *GPU_ARMS, "python_view",
+                 "python_fused", "python_recorded"]
     times = measure(
-        {arm: (python if arm in PYTHON_ARMS else cpp, arm) for arm in order},
+        {arm: (python if arm in GPU_PYTHON_ARMS else cpp, arm) for arm in order},
         rounds, (GPU_STEPS if gpu else STEPS).get(model, 1))
 
     def ratio(arm, other):
@@ -166,15 +176,19 @@ def compare_to_others(model, rounds, build, gpu):
             return ""
         return format_ratio([a / b for a, b in zip(times[arm], times[other])])
 
+    columns = {"ratio to the plain module": PLAIN_OF,
+               "to c10d::Reducer": C10D_OF,
+               "to PyTorch DDP of the same mode": PYTHON_OF}
+    if gpu:
+        columns["to the same step, eager"] = EAGER_OF
     print_table(
         f"A step, {MODELS[model]}: ranks: {count}, "
         f"{'NCCL' if gpu else 'Gloo on the loopback'}, {rounds} rounds",
-        ["arm", "ms a step", "ratio to the plain module", "to c10d::Reducer",
-         "to PyTorch DDP of the same mode"],
+        ["arm", "ms a step", *columns],
         [[TITLES[arm], format_time(times[arm])] +
-         [ratio(arm, other) for other in [
-             PLAIN_OF.get(arm), C10D_OF.get(arm), PYTHON_OF.get(arm)]]
-         for arm in (GPU_ARMS if gpu else CPP_ARMS) + PYTHON_ARMS])
+         [ratio(arm, other_of.get(arm)) for other_of in columns.values()]
+         for arm in (GPU_ARMS + GPU_PYTHON_ARMS if gpu
+                     else CPP_ARMS + PYTHON_ARMS)])
 
 
 def compare_to_before(model, rounds, build, before):
