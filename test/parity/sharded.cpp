@@ -83,9 +83,10 @@ struct TiedImpl : torch::nn::Module {
   }
 
   Tensor forward(int64_t pass) {
-    auto x = torch::tanh(first(numbers({kBatch, 16}, seed_of(pass))));
-    x = tied(torch::tanh(tied(x)));
-    return torch::mse_loss(x, numbers({kBatch, 96}, -seed_of(pass)));
+    auto x = numbers({kBatch, 16}, seed_of(pass)).to(tied->weight.dtype());
+    x = tied(torch::tanh(tied(torch::tanh(first(x)))));
+    return torch::mse_loss(x,
+                           numbers({kBatch, 96}, -seed_of(pass)).to(x.dtype()));
   }
 
   Linear first{16, 96}, tied{LinearOptions(96, 96).bias(false)};
@@ -144,9 +145,10 @@ struct RecurrentImpl : torch::nn::Module {
   }
 
   Tensor forward(int64_t pass) {
-    const auto x =
-        std::get<0>(lstm(numbers({5, kBatch, 16}, seed_of(pass))))[-1];
-    return torch::mse_loss(last(x), numbers({kBatch, 8}, -seed_of(pass)));
+    auto x = numbers({5, kBatch, 16}, seed_of(pass)).to(last->weight.dtype());
+    x = last(std::get<0>(lstm(x))[-1]);
+    return torch::mse_loss(x,
+                           numbers({kBatch, 8}, -seed_of(pass)).to(x.dtype()));
   }
 
   torch::nn::LSTM lstm{16, 32};
@@ -200,6 +202,12 @@ void train(Log& log, const N& net, const Training& training) {
     }
     optimizer->step();
   }
+  if (training.options.param_dtype()) {
+    for (const auto& shard : model->named_shards()) {
+      log.note("leaves of " + shard.key(),
+               torch::cat(ddp::all_gather(shard.value().detach())));
+    }
+  }
   const ddp::WholeParameters whole(*model);
   log.state(net);
 }
@@ -207,6 +215,18 @@ void train(Log& log, const N& net, const Training& training) {
 /// Several units, each with parts of both ranks.
 const auto kSmallUnits =
     ddp::FullyShardedDataParallelOptions().unit_cap_mb(0.04);
+
+/// Trains a network in float32 whose units are gathered in bfloat16.
+template <typename N>
+void train_bfloat16(Log& log,
+                    Training training,
+                    std::optional<c10::ScalarType> reduce_dtype = {}) {
+  N net;
+  net->to(torch::kFloat);
+  training.has_momentum = true;
+  training.options.param_dtype(torch::kBFloat16).reduce_dtype(reduce_dtype);
+  train(log, net, training);
+}
 
 const std::vector<passes_side::Case> kCases{
     {"mlp",
@@ -234,6 +254,20 @@ const std::vector<passes_side::Case> kCases{
        net->to(torch::kFloat);
        train(log, net, {.has_momentum = true});
      }},
+    {"bfloat16_mlp",
+     [](Log& log) { train_bfloat16<Mlp>(log, {.options = kSmallUnits}); }},
+    {"bfloat16_mlp_sums_of_float",
+     [](Log& log) {
+       train_bfloat16<Mlp>(log, {.options = kSmallUnits}, torch::kFloat);
+     }},
+    {"bfloat16_tied",
+     [](Log& log) { train_bfloat16<Tied>(log, {}, torch::kFloat); }},
+    {"bfloat16_transformer",
+     [](Log& log) {
+       train_bfloat16<Transformer>(log, {.max_norm = 0.125}, torch::kFloat);
+     }},
+    {"bfloat16_recurrent",
+     [](Log& log) { train_bfloat16<Recurrent>(log, {.passes = 3}); }},
 };
 
 }  // namespace sharded_side

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from passes_support import run_cases
 
@@ -47,10 +47,9 @@ class Mlp(nn.Module):
         fill(self)
 
     def forward(self, number):
-        dtype = self.last.weight.dtype
-        x = numbers((BATCH, 32), seed_of(number)).to(dtype)
+        x = numbers((BATCH, 32), seed_of(number)).to(self.last.weight.dtype)
         x = self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
-        return F.mse_loss(x, numbers((BATCH, 8), -seed_of(number)).to(dtype))
+        return F.mse_loss(x, numbers((BATCH, 8), -seed_of(number)).to(x.dtype))
 
 
 class Tied(nn.Module):
@@ -61,9 +60,10 @@ class Tied(nn.Module):
         fill(self)
 
     def forward(self, number):
-        x = torch.tanh(self.first(numbers((BATCH, 16), seed_of(number))))
+        x = numbers((BATCH, 16), seed_of(number)).to(self.encoder.weight.dtype)
+        x = torch.tanh(self.first(x))
         x = self.decoder(torch.tanh(self.encoder(x)))
-        return F.mse_loss(x, numbers((BATCH, 96), -seed_of(number)))
+        return F.mse_loss(x, numbers((BATCH, 96), -seed_of(number)).to(x.dtype))
 
 
 class Convolution(nn.Module):
@@ -103,16 +103,17 @@ class Recurrent(nn.Module):
         fill(self)
 
     def forward(self, number):
-        x = self.lstm(numbers((5, BATCH, 16), seed_of(number)))[0][-1]
-        return F.mse_loss(self.last(x),
-                          numbers((BATCH, 8), -seed_of(number)))
+        x = numbers((5, BATCH, 16), seed_of(number)).to(self.last.weight.dtype)
+        x = self.last(self.lstm(x)[0][-1])
+        return F.mse_loss(x, numbers((BATCH, 8), -seed_of(number)).to(x.dtype))
 
 
-def train(log, make, has_momentum=False, max_norm=0, passes=1):
+def train(log, make, has_momentum=False, max_norm=0, passes=1,
+          policy=MixedPrecisionPolicy()):
     net = make()
     for layer in net.children():
-        fully_shard(layer)
-    fully_shard(net)
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(net, mp_policy=policy)
     optimizer = (
         torch.optim.SGD(net.parameters(), 0.0625, momentum=0.75) if has_momentum
         else torch.optim.AdamW(net.parameters(), 0.015625, weight_decay=0.125))
@@ -128,8 +129,12 @@ def train(log, make, has_momentum=False, max_norm=0, passes=1):
             norm = nn.utils.clip_grad_norm_(net.parameters(), max_norm)
             log.note(f"norm {step}", norm.full_tensor())
         optimizer.step()
+    if policy.param_dtype:
+        for name, shard in net.named_parameters():
+            log.note(f"leaves of {name}", shard.full_tensor())
     for name, shard in net.named_parameters(remove_duplicate=False):
-        log.write(f"parameter {name}", shard.full_tensor())
+        log.write(f"parameter {name}",
+                  shard.full_tensor().to(dtype=policy.param_dtype))
     for name, buffer in net.named_buffers():
         log.write(f"buffer {name}", buffer)
 
@@ -138,6 +143,12 @@ def frozen():
     net = Mlp()
     net.second.requires_grad_(False)
     return net
+
+
+def train_bfloat16(log, make, reduce_dtype=None, **arguments):
+    train(log, lambda: make().float(), has_momentum=True, **arguments,
+          policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                      reduce_dtype=reduce_dtype))
 
 
 CASES = {
@@ -152,7 +163,19 @@ CASES = {
     "float_mlp": functools.partial(train, make=lambda: Mlp().float(),
                                    has_momentum=True),
 }
+CASES_IN_BFLOAT16 = {
+    "bfloat16_mlp": functools.partial(train_bfloat16, make=Mlp),
+    "bfloat16_mlp_sums_of_float": functools.partial(
+        train_bfloat16, make=Mlp, reduce_dtype=torch.float),
+    "bfloat16_tied": functools.partial(
+        train_bfloat16, make=Tied, reduce_dtype=torch.float),
+    "bfloat16_transformer": functools.partial(
+        train_bfloat16, make=Transformer, max_norm=0.125,
+        reduce_dtype=torch.float),
+    "bfloat16_recurrent": functools.partial(
+        train_bfloat16, make=Recurrent, passes=3),
+}
 
 
 def run(folder):
-    run_cases(folder, CASES)
+    run_cases(folder, {**CASES, **CASES_IN_BFLOAT16})
