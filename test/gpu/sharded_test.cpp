@@ -1,9 +1,13 @@
+#include <optional>
+#include <vector>
+
 #include <torch/nn.h>
 #include <torch/optim.h>
 
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/fully_sharded_data_parallel.h"
 #include "ddp/optim/fused.h"
@@ -34,6 +38,11 @@ struct NetImpl : torch::nn::Module {
     scale = register_parameter("scale", torch::ones({80}));
     mask = register_buffer("mask", torch::ones({80}));
     fill_with_small_integers(*this);
+    const torch::NoGradGuard no_grad;
+    for (auto& weight : layers->parameters()) {
+      weight.div_(8);  // tanh must not be flat
+    }
+    scale.fill_(0.75);
   }
   Tensor forward(Tensor x) {
     for (auto& layer : *layers) {
@@ -68,7 +77,7 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
     FusedAdamW optimizer_a(a->parameters(), torch::optim::AdamWOptions(0.01));
     FusedAdamW optimizer_b(b->parameters(), torch::optim::AdamWOptions(0.01));
     for (int step = 1; step <= 4; ++step) {
-      const auto rows = small_integers({8, 80}, step, 2) * 0.1;
+      const auto rows = small_integers({8, 80}, step, 4) * 0.1;
       const auto train = [&](auto& model, auto& optimizer) {
         optimizer.zero_grad();
         auto loss = model->forward(half_of(rows, rank)).square().sum();
@@ -87,6 +96,64 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
     for (const auto& item : plain->named_parameters()) {
       rank.expect(net->named_parameters()[item.key()].equal(item.value()),
                   item.key());
+    }
+  });
+}
+
+TEST_CASE("shards over NCCL gather bfloat16 and step float32", "[gpu]") {
+  using Dtype = std::optional<c10::ScalarType>;
+  const auto sums = GENERATE(Dtype(), Dtype(torch::kFloat));
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Net narrow, net;
+    narrow->to(rank.device, torch::kBFloat16);
+    narrow->mask.set_data(narrow->mask.to(torch::kFloat));
+    net->to(rank.device);
+    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    std::vector<Tensor> masters;
+    for (const auto& parameter : net->parameters()) {
+      masters.push_back(parameter.detach().clone());
+    }
+    FullyShardedDataParallel model(net,
+                                   FullyShardedDataParallelOptions()
+                                       .process_group(rank.group)
+                                       .unit_cap_mb(0.02)
+                                       .param_dtype(torch::kBFloat16)
+                                       .reduce_dtype(sums));
+    FusedAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
+    FusedAdamW reference(masters, torch::optim::AdamWOptions(0.01));
+    for (int step = 1; step <= 4; ++step) {
+      const auto x = half_of(small_integers({8, 80}, step, 4) * 0.1, rank);
+      optimizer.zero_grad();
+      const auto loss = model->forward(x).square().sum();
+      loss.backward();
+      optimizer.step();
+      narrow->zero_grad();
+      const auto expected =
+          narrow->forward(x.to(torch::kBFloat16)).square().sum();
+      expected.backward();
+      rank.expect(loss.equal(expected),
+                  c10::str("step ", step, ": ", loss, ", not ", expected));
+      const torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < masters.size(); ++i) {
+        const auto grad = (narrow->parameters()[i].grad() / 2)
+                              .to(sums.value_or(torch::kBFloat16));
+        masters[i].mutable_grad() =
+            reduce_tensor(grad, Reduction::sum, rank.group).to(torch::kFloat);
+      }
+      reference.step();
+      for (size_t i = 0; i < masters.size(); ++i) {
+        narrow->parameters()[i].copy_(masters[i]);
+      }
+    }
+    const auto leaves = model->parameters();
+    for (size_t i = 0; i < masters.size(); ++i) {
+      const auto parts = all_gather(leaves[i].detach(), rank.group);
+      rank.expect(torch::cat(parts).equal(masters[i].flatten()),
+                  c10::str("parameter ", i));
     }
   });
 }
