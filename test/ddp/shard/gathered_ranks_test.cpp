@@ -2,6 +2,7 @@
 // ranks are processes of this host.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ ProcessGroupOptions apart() {
   return ProcessGroupOptions().backend("gloo").shared_memory(false).timeout(
       std::chrono::minutes(10));
 }
+
+/// Time within which all ranks get an error.
+constexpr std::chrono::seconds kPatience(15);
 
 /// Layers of equal size, of which a forward uses those up to `end`.
 struct NetImpl : torch::nn::Module {
@@ -74,6 +78,12 @@ struct Training {
   torch::optim::SGD optimizer;
 };
 
+void expect_errors(const std::vector<RankEnd>& ends, const std::string& words) {
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error, Contains(words));
+  }
+}
+
 TEST_CASE("ranks that use other gathered parameters get an error") {
   const std::string how = GENERATE("another unit",
                                    "another unit in the first pass",
@@ -114,17 +124,54 @@ TEST_CASE("ranks that use other gathered parameters get an error") {
   });
   // The forward more of one rank is the forward of the others, whose next call
   // sums gradients.
-  const bool is_forward = how == "a forward more";
-  for (const auto& end : ends) {
-    CHECK_THAT(
-        end.error,
-        Contains(is_forward
-                     ? "rank 1 in comparison of the parameters that the "
-                       "ranks use, here layers.0.weight to layers.0.bias "
-                       "in a forward"
-                     : "Expected all ranks to use the same parameters"));
-  }
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(1));
+  expect_errors(ends,
+                how == "a forward more"
+                    ? "rank 1 in comparison of the parameters that the "
+                      "ranks use, here layers.0.weight to layers.0.bias "
+                      "in a forward: these calls never meet"
+                    : "Expected all ranks to use the same parameters");
+  CHECK(std::chrono::steady_clock::now() - begin < kPatience);
+}
+
+TEST_CASE(
+    "ranks whose backward passes of a gathered model differ get an error") {
+  const std::string how = GENERATE(
+      "none", "a shorter one", "a local one", "an end of the training");
+  CAPTURE(how);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(apart());
+    Training training;
+    training.step();
+    if (rank == 1) {
+      if (how == "an end of the training") {
+        destroy_process_group();
+        return;
+      }
+      std::optional<NoSyncGuard> local;
+      if (how == "a local one") {
+        local.emplace(*training.model);
+      }
+      const auto middle = training.forward(0, 3);
+      auto loss = training.model->call([&](NetImpl& net) {
+        return net
+            .forward(how == "a shorter one" ? middle.detach() : middle, 3, 6)
+            .sum();
+      });
+      if (how != "none") {
+        loss.backward();
+      }
+    }
+    training.step();
+    training.step();
+    throw std::runtime_error("nobody has noticed");
+  });
+  expect_errors(ends,
+                how == "a shorter one" ? "got none on rank 1: layers.0.weight"
+                : how == "an end of the training"
+                    ? "rank 1 in destroy_process_group: these calls never meet"
+                    : "rank 1 in comparison of the parameters");
+  CHECK(std::chrono::steady_clock::now() - begin < kPatience);
 }
 
 TEST_CASE("ranks that use another gathered model get an error") {
