@@ -32,11 +32,12 @@ std::unique_ptr<Arm> our_arm(
       make_optimizer);
 }
 
-Maker sharded(const MakeOptimizer& make_optimizer) {
-  return [make_optimizer](const Workload& workload, const Group& group) {
-    FullyShardedDataParallel model(
-        network(workload),
-        FullyShardedDataParallelOptions().process_group(group));
+Maker sharded(const MakeOptimizer& make_optimizer, bool reshards = true) {
+  return [=](const Workload& workload, const Group& group) {
+    FullyShardedDataParallel model(network(workload),
+                                   FullyShardedDataParallelOptions()
+                                       .process_group(group)
+                                       .reshard_after_forward(reshards));
     return training_arm(
         workload,
         *model,
@@ -190,6 +191,8 @@ std::map<std::string, Maker> makers() {
       {"ours_adamw", ours(optimizer<FusedAdamW>(adamw))},
       {"ours_libtorch_adamw", ours(optimizer<AdamW>(adamw))},
       {"sharded_adamw", sharded(optimizer<FusedAdamW>(adamw))},
+      {"sharded_whole_adamw",
+       sharded(optimizer<FusedAdamW>(adamw), /*reshards=*/false)},
       {"sharded_libtorch_adamw", sharded(optimizer<AdamW>(adamw))}};
   all.merge(feature_makers());
   return all;

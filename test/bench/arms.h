@@ -50,7 +50,8 @@ class Arm {
 /// "plain_adamw"; with the fused optimizers: "ours_momentum" and "ours_adamw".
 /// "ours_libtorch_adamw" has LibTorch's AdamW; "sharded_adamw" and
 /// "sharded_libtorch_adamw" are the same two with FullyShardedDataParallel.
-/// Further arms: see feature_arms.h.
+/// "sharded_whole_adamw" is the first of these with
+/// reshard_after_forward(false). Further arms: see feature_arms.h.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,

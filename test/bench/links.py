@@ -119,7 +119,8 @@ def print_bytes(switch, program):
         [[arm, per_host,
           *(f"{count / gradients:.3f}"
             for count in count_bytes(switch, program, arm, per_host))]
-         for arm, per_host in (("ours", 2), ("ours", 1), ("sharded_adamw", 1))])
+         for arm, per_host in (("ours", 2), ("ours", 1), ("sharded_adamw", 1),
+                               ("sharded_whole_adamw", 1))])
 
 
 def main():
