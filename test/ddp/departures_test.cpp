@@ -1284,7 +1284,8 @@ TEST_CASE("a rank is killed while ranks replay a recorded step",
             TORCH_CHECK(step.is_recorded());
             ::raise(SIGKILL);
           }
-          if (waits) {
+          // Rank 1 leaves when rank 0 replays, too.
+          if (waits || (rank == 1 && i == 7)) {
             loss.item<double>();
           } else {
             std::this_thread::yield();
