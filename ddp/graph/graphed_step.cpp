@@ -89,6 +89,14 @@ class GraphedStep::Impl {
     detail::make_recorded_step(optimizer);  // refuses other optimizers
   }
 
+  ~Impl() {
+    try {
+      reset();
+    } catch (const std::exception&) {
+      // CUDA has failed before.
+    }
+  }
+
   at::Tensor step(const Tensors& inputs) {
     const c10::DeviceGuard device(device_);
     const auto spec = spec_of(inputs);
@@ -102,7 +110,10 @@ class GraphedStep::Impl {
   const std::string& refusal() const { return refusal_; }
 
   void reset() {
-    recording_.reset();
+    if (recording_) {
+      // Some of its memory returns to that stream, but launches may still run.
+      on_own_stream([this] { recording_.reset(); });
+    }
     refusal_.clear();
     eager_steps_ = 0;
   }
@@ -221,7 +232,6 @@ class GraphedStep::Impl {
   }
 
   at::Tensor step_eagerly(const Tensors& inputs) {
-    ++eager_steps_;
     at::Tensor loss;
     on_own_stream([&] {
       Tensors moved;
@@ -233,6 +243,8 @@ class GraphedStep::Impl {
       loss.backward();
       optimizer_.step();
     });
+    // A local pass plans no buckets.
+    eager_steps_ += is_special() ? 0 : 1;
     loss = loss.detach();
     detail::record_stream(loss);
     return loss;
@@ -245,6 +257,11 @@ class GraphedStep::Impl {
     if (waits_on_host()) {
       return "Expected TORCH_NCCL_BLOCKING_WAIT to be unset, because the host "
              "waits for each collective with it, but it is set";
+    }
+    if (wrapper_ != nullptr) {
+      if (auto why = wrapper_->refuses_recording(); !why.empty()) {
+        return why;
+      }
     }
     std::set<const c10::TensorImpl*> stepped;
     for_each_parameter([&](const at::Tensor& parameter) {
@@ -269,7 +286,7 @@ class GraphedStep::Impl {
                "count on the host, but got one";
       }
     }
-    return wrapper_ == nullptr ? "" : wrapper_->refuses_recording();
+    return "";
   }
 
   void refuse(const std::string& why) {
@@ -322,9 +339,10 @@ class GraphedStep::Impl {
       if (reducer() != nullptr) {
         next.pass = reducer()->end_recording();
       }
-    } catch (const std::exception& error) {
+    } catch (...) {
       next.graph->abandon();
-      const auto text = detail::first_line(detail::text_of(error));
+      const auto text =
+          detail::first_line(detail::text_of(std::current_exception()));
       if (reducer() != nullptr && !reducer()->end_recording(text)) {
         throw;
       }

@@ -44,7 +44,8 @@ struct GraphedStepOptions {
 ///
 /// The loss function, and `forward` in it, run in eager calls and in the
 /// recording. A launch repeats the GPU's work alone: no branch, print or
-/// counter of the host.
+/// counter of the host. It reads the tensors of the recording, so a tensor that
+/// the program replaces between steps has to be an input.
 ///
 /// What cannot be recorded is named once, by a warning and by `refusal()`, and
 /// all steps are eager until `reset()`: a model on the CPU, a group over Gloo,

@@ -436,8 +436,15 @@ void ReducerImpl::begin_recording() {
   TORCH_CHECK(
       !is_open(),
       "Expected a recording between backward passes, but got it in one");
+  // A recording cannot wait for other streams of earlier passes.
+  auto& all = *reduction_;
+  for (size_t i = 0; i < all.buckets.bucket_count(); ++i) {
+    all.buckets.join_streams(i);
+  }
+  all.buckets.join_spare();
+  all.marks->vote(all.vote->says());
   records_ = true;
-  if (auto* job = monitored_backend_of(*reduction_->group)) {
+  if (auto* job = monitored_backend_of(*all.group)) {
     job->begin_recording();
   }
 }

@@ -142,7 +142,11 @@ class Training {
     model = std::make_unique<DistributedDataParallel<Net>>(
         net, options_of(way, job));
     optimizer = make_optimizer(way.optimizer, model->ptr()->parameters());
-    graphed = std::make_unique<GraphedStep>(
+    graphed = make_graphed();
+  }
+
+  std::unique_ptr<GraphedStep> make_graphed() {
+    return std::make_unique<GraphedStep>(
         *model, *optimizer, [this](const Tensors& in) {
           ++calls;
           return loss_of(in);
@@ -365,8 +369,9 @@ TEST_CASE("options and passes of the program between replays", "[gpu][graph]") {
             .weight_decay(0.5);
       } else if (change == "no gradients" && step > 6) {
         training.optimizer->zero_grad();
-      } else if (change == "passes" && (step == 8 || step == 12)) {
-        // The bucket is aliased, or its gradients have gone.
+      } else if (change == "passes" && (step == 4 || step == 8 || step == 12)) {
+        // Before the recording. Then the bucket is aliased, or its gradients
+        // have gone.
         const auto held = step == 8 ? weight.grad() : Tensor();
         training.optimizer->zero_grad();
         (*training.model)(torch::ones({4, 6}, rank.device)).sum().backward();
@@ -454,6 +459,58 @@ TEST_CASE("a change that a graph does not know is an error until reset()",
   });
 }
 
+TEST_CASE("two steps of one model take turns", "[gpu][graph]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    std::unique_ptr<GraphedStep> other;
+    const auto between = [&](Training& training, int step) {
+      if (step == 1) {
+        other = training.make_graphed();
+      }
+      std::swap(other, training.graphed);
+      return 4;
+    };
+    compare(rank, {"adam", "bfloat16"}, between, [&](const Training& training) {
+      rank.expect(
+          training.graphed->is_recorded() && other->is_recorded() &&
+              training.calls == 8,
+          "not recorded: " + training.graphed->refusal() + other->refusal());
+      other.reset();
+    });
+  });
+}
+
+TEST_CASE("a step object ends while its launches are queued", "[gpu][graph]") {
+  const bool resets = GENERATE(true, false);
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO("resets " << resets << ", " << any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Tensors expected;
+    for (const bool is_graphed : {false, true}) {
+      Training training(rank, {"adam", "all-reduce", is_graphed});
+      for (int step = 1; step <= 20; ++step) {
+        training.step();
+        if (step % 8 == 0 && resets) {
+          training.graphed->reset();
+        } else if (step % 8 == 0) {
+          training.graphed = training.make_graphed();
+        }
+      }
+      if (is_graphed) {
+        expect_equal(rank, training.values(), expected, "at the end");
+      } else {
+        expected = training.values();
+      }
+      rank.meet();
+    }
+  });
+}
+
 TEST_CASE("a guard or other inputs before the recording", "[gpu][graph]") {
   if (!has_gpus(2)) {
     return;
@@ -461,6 +518,12 @@ TEST_CASE("a guard or other inputs before the recording", "[gpu][graph]") {
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
     Training training(rank, {});
+    {
+      const NoSyncGuard guard(**training.model);
+      for (int i = 0; i < 4; ++i) {
+        training.step();
+      }
+    }
     for (int i = 0; i < 3; ++i) {
       training.step();
     }
@@ -477,7 +540,7 @@ TEST_CASE("a guard or other inputs before the recording", "[gpu][graph]") {
     rank.expect(training.job.group->started() == started, "not a local step");
     training.step();
     rank.expect(training.job.group->started() > started, "a local step");
-    rank.expect(training.calls == 7, c10::str(training.calls, " calls"));
+    rank.expect(training.calls == 11, c10::str(training.calls, " calls"));
     rank.meet();
   });
 }
@@ -567,7 +630,8 @@ TEST_CASE("activations that are computed again draw the same numbers",
   });
 }
 
-TEST_CASE("a step that reads on the host stays eager", "[gpu][graph]") {
+TEST_CASE("a step that cannot be recorded stays eager", "[gpu][graph]") {
+  const bool throws = GENERATE(false, true);
   if (!has_gpus(2)) {
     return;
   }
@@ -575,8 +639,12 @@ TEST_CASE("a step that reads on the host stays eager", "[gpu][graph]") {
   run_nccl_ranks(2, [&](const NcclRank& rank) {
     const test::Warnings warnings;
     const auto between = [&](Training& training, int) {
-      training.extra = [](const Tensor& loss) {
-        loss.item<float>();
+      training.extra = [&training, throws](const Tensor& loss) {
+        if (!throws) {
+          loss.item<float>();
+        } else if (training.calls == 4) {
+          throw 4;  // while it is recorded
+        }
         return loss;
       };
       return 4;
@@ -584,10 +652,12 @@ TEST_CASE("a step that reads on the host stays eager", "[gpu][graph]") {
     compare(rank, {"adam"}, between, [&](const Training& training) {
       const auto& refusal = training.graphed->refusal();
       rank.expect(!training.graphed->is_recorded(), "recorded");
-      rank.expect(refusal.find("without a read of a value on the host") !=
-                          std::string::npos &&
-                      refusal.find("stream is capturing") != std::string::npos,
-                  "another refusal: " + refusal);
+      rank.expect(
+          refusal.find("without a read of a value on the host") !=
+                  std::string::npos &&
+              refusal.find(throws ? "no std::exception"
+                                  : "stream is capturing") != std::string::npos,
+          "another refusal: " + refusal);
       // The failed recording was one more.
       rank.expect(training.calls == 21, "other calls");
     });
