@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -48,6 +49,11 @@ c10::Device device_of(const at::Tensor& parameter, const c10d::Backend& group) {
              : own;
 }
 
+constexpr std::array<const char*, 4> kNames{"a forward",
+                                            "a backward pass",
+                                            "a forward without gradients",
+                                            "a copy of all parameters"};
+
 /// Memory of a pass must not be that of an inference or have a graph.
 struct PlainTensors {
   const c10::InferenceMode inference{false};
@@ -63,9 +69,9 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                              std::optional<c10::ScalarType> dtype)
     : ShardedUnits(group),
       gathers_(sibling(group, "shards")),
-      agreements_(gathers_->getBackendName() == "nccl"
-                      ? sibling(group, "shard_order", "gloo")
-                      : gathers_),
+      comparisons_(gathers_->getBackendName() == "nccl"
+                       ? sibling(group, "shard_order", "gloo")
+                       : gathers_),
       number_(number_of_model(*gathers_)),
       keeps_all_(keeps_all),
       pool_([this] { return at::empty({most_bytes_}, at::kByte); }) {
@@ -120,20 +126,22 @@ at::Tensor GatheredUnits::before_operator(Unit& unit) {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(is_readable(), text_before_forward(unit));
   auto& whole = whole_of(unit);
-  if (!whole.is_agreed) {
+  if (!whole.is_used) {
     const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
     const Use use = in_backward                   ? kBackward
                     : c10::GradMode::is_enabled() ? kForward
                                                   : kEvaluation;
     const PlainTensors plain;
-    agree(unit, use);
+    finish_comparison();
+    start_comparison(unit, use);
     if (!whole.memory.defined()) {
+      finish_comparison();
       make_room(kMostWhole - 1);
       start(unit, whole);
     }
     finish(unit, whole);
     unit.set_memory(whole.memory);
-    whole.is_agreed = true;
+    whole.is_used = true;
     const auto in_use = whole.pin;
     make_room(kMostWhole);
     gather_next(unit, use);
@@ -156,43 +164,64 @@ void GatheredUnits::gather_next(const Unit& unit, Use use) {
   }
 }
 
-/// All ranks use the same unit in the same way, or all throw.
-void GatheredUnits::agree(const Unit& unit, Use use) {
-  static constexpr std::array<const char*, kUses> kNames{
-      "a forward",
-      "a backward pass",
-      "a forward without gradients",
-      "a copy of all parameters"};
-  const auto ranks = static_cast<size_t>(group()->getSize());
-  const std::string what =
-      "comparison of the parameters that the ranks use, here " + unit.name() +
-      " in " + kNames[use];
-  const auto device = agreements_->getBackendName() == "nccl"
+/// Sends this rank's use to all others.
+void GatheredUnits::start_comparison(const Unit& unit, Use use) {
+  const auto device = comparisons_->getBackendName() == "nccl"
                           ? unit.slab().device()
                           : c10::Device(c10::kCPU);
   const auto code = static_cast<int64_t>(unit.index() * kUses + use);
-  auto mine = at::tensor({int64_t{number_}, code}).view({1, 2}).to(device);
-  auto all = at::empty({group()->getSize(), 2}, mine.options());
-  wait(agreements_->_allgather_base(all, mine), *agreements_, what);
-  all = copy_result(all, c10::kCPU, *agreements_, what);
+  auto mine = at::tensor({int64_t{number_}, code})
+                  .repeat({group()->getSize(), 1})
+                  .to(device);
+  auto all = at::empty_like(mine);
+  std::vector<int64_t> equal;
+  auto work = comparisons_->alltoall_base(all, mine, equal, equal, {});
+  comparison_ = {std::move(work),
+                 std::move(all),
+                 "comparison of the parameters that the ranks use, here " +
+                     unit.name() + " in " + kNames[use]};
+}
+
+/// All ranks have used the same unit in the same way, or all throw.
+void GatheredUnits::finish_comparison() {
+  TORCH_CHECK(difference_.empty(), difference_);
+  const auto [work, codes, what] = std::exchange(comparison_, {});
+  if (!work) {
+    return;
+  }
+  wait(work, *comparisons_, what);
+  const auto all = copy_result(codes, c10::kCPU, *comparisons_, what);
+  const auto* mine =
+      all.const_data_ptr<int64_t>() + 2 * ptrdiff_t{group()->getRank()};
   std::string text;
   bool differs = false;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const auto* its = all.const_data_ptr<int64_t>() + 2 * rank;
-    const auto its_code = static_cast<size_t>(its[1]);
-    differs = differs || its[0] != number_ || its[1] != code;
+  for (int rank = 0; rank < group()->getSize(); ++rank) {
+    const auto* its = all.const_data_ptr<int64_t>() + 2 * ptrdiff_t{rank};
+    const auto code = static_cast<size_t>(its[1]);
+    differs = differs || its[0] != mine[0] || its[1] != mine[1];
     text += c10::str(rank == 0 ? "" : ", ", "rank ", rank, " uses ");
-    text += its[0] == number_ ? units()[its_code / kUses]->name()
+    text += its[0] == number_ ? units()[code / kUses]->name()
                               : "those of another model";
-    text += c10::str(" in ", kNames[its_code % kUses]);
+    text += c10::str(" in ", kNames[code % kUses]);
   }
-  TORCH_CHECK(!differs,
-              "Expected all ranks to use the same parameters of a "
-              "FullyShardedDataParallel in the same order, because they gather "
-              "them together, but got: ",
-              text,
-              "; make the same forwards and backward passes on all ranks, and "
-              "the same branches in them");
+  if (!differs) {
+    return;
+  }
+  difference_ =
+      "Expected all ranks to use the same parameters of a "
+      "FullyShardedDataParallel in the same order, because they gather them "
+      "together, but got: " +
+      text +
+      "; make the same forwards and backward passes on all ranks, and the same "
+      "branches in them";
+  // Gathers that have started after the use may never end.
+  for (auto& whole : wholes_) {
+    whole.works.clear();
+  }
+  if (gathers_->getBackendName() == "nccl") {
+    gathers_->abort();
+  }
+  TORCH_CHECK(false, difference_);
 }
 
 at::Tensor GatheredUnits::memory_for(const Unit& unit) {
@@ -209,17 +238,22 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
     whole.works.push_back(gathers_->_allgather_base(whole.memory, slab));
     return;
   }
-  // Gloo's all-gather copies its tensors three times.
-  for (int rank = 0; rank < gathers_->getSize(); ++rank) {
+  // Gloo's all-gather copies its tensors three times. The messages of a rank
+  // that gathers another unit have another tag.
+  const int own = gathers_->getRank();
+  const int ranks = gathers_->getSize();
+  const int tag = number_ << 16 | static_cast<int>(unit.index());
+  std::vector<at::Tensor> mine{slab};
+  for (int i = 1; i < ranks; ++i) {
+    const int from = (own + i) % ranks;
     std::vector<at::Tensor> part{
-        whole.memory.narrow(0, slab.numel() * rank, slab.numel())};
-    if (rank == gathers_->getRank()) {
-      part[0].copy_(slab);
-    }
-    c10d::BroadcastOptions options;
-    options.rootRank = rank;
-    whole.works.push_back(gathers_->broadcast(part, options));
+        whole.memory.narrow(0, slab.numel() * from, slab.numel())};
+    whole.works.push_back(gathers_->recv(part, from, tag));
   }
+  for (int i = 1; i < ranks; ++i) {
+    whole.works.push_back(gathers_->send(mine, (own + ranks - i) % ranks, tag));
+  }
+  whole.memory.narrow(0, slab.numel() * own, slab.numel()).copy_(slab);
 }
 
 void GatheredUnits::finish(const Unit& unit, Whole& whole) {
@@ -234,10 +268,11 @@ void GatheredUnits::drop(size_t index) {
   units()[index]->set_memory({});
   whole.pin.reset();
   whole.memory.reset();
-  whole.is_agreed = false;
+  whole.is_used = false;
 }
 
 void GatheredUnits::drop_all() {
+  finish_comparison();
   for (const size_t index : std::exchange(gathered_, {})) {
     drop(index);
   }
@@ -259,7 +294,9 @@ void GatheredUnits::make_room(size_t most) {
 at::Tensor GatheredUnits::copy_of(const Unit& unit) {
   const std::lock_guard lock(mutex_);
   const PlainTensors plain;
-  agree(unit, kCopy);
+  finish_comparison();
+  start_comparison(unit, kCopy);
+  finish_comparison();
   auto& whole = whole_of(unit);
   if (!whole.memory.defined()) {
     start(unit, whole);

@@ -24,11 +24,12 @@ namespace ddp::detail {
 /// gathers the slabs of all ranks. The unit stays whole until two others have
 /// been gathered, or until the next `begin_writing`.
 ///
-/// A gather is collective. Before a rank uses a gathered unit, the ranks
-/// compare what they use it for, so a rank that uses another unit, or the same
-/// unit in a forward instead of a backward pass, is an error on all ranks, and
-/// no rank gets wrong values. The unit that was used next in an earlier pass is
-/// gathered early, while this one is used.
+/// All ranks gather the same units in the same order. They compare each use of
+/// a unit that is not whole: which unit, and in a forward or a backward pass.
+/// If the uses differ, all ranks throw, and no rank has used wrong values. The
+/// unit that was used next in an earlier pass is gathered early, while this one
+/// is used. A rank that uses such a unit does not wait for the comparison
+/// before its next use.
 class GatheredUnits : public ShardedUnits {
  public:
   /// Moves the parameters into slabs, unit by unit, with rank 0's values.
@@ -59,12 +60,19 @@ class GatheredUnits : public ShardedUnits {
   enum Use { kForward, kBackward, kEvaluation, kCopy };
   static constexpr size_t kUses = 4;
 
+  /// A comparison of what the ranks use.
+  struct Comparison {
+    c10::intrusive_ptr<c10d::Work> work;  // null: none is in progress
+    at::Tensor codes;                     // of all ranks
+    std::string what;
+  };
+
   /// The memory of all slabs of a unit.
   struct Whole {
     at::Tensor memory;  // undefined: not gathered
     at::Tensor pin;     // an alias of it, which operators keep
     std::vector<c10::intrusive_ptr<c10d::Work>> works;  // that fill the memory
-    bool is_agreed = false;  // all ranks use it; else it was gathered early
+    bool is_used = false;  // else it was gathered early
     /// The unit that was gathered after this one, by the use of this one.
     std::array<std::optional<size_t>, kUses> next;
   };
@@ -74,7 +82,8 @@ class GatheredUnits : public ShardedUnits {
                    const UnitPlan& plan,
                    std::optional<c10::ScalarType> dtype);
   at::Tensor memory_for(const Unit& unit);
-  void agree(const Unit& unit, Use use);
+  void start_comparison(const Unit& unit, Use use);
+  void finish_comparison();
   void gather_next(const Unit& unit, Use use);
   void start(const Unit& unit, Whole& whole);
   void finish(const Unit& unit, Whole& whole);
@@ -82,11 +91,13 @@ class GatheredUnits : public ShardedUnits {
   void drop_all();
   void make_room(size_t most);
 
-  const c10::intrusive_ptr<c10d::Backend> gathers_;     // for the slabs
-  const c10::intrusive_ptr<c10d::Backend> agreements_;  // of CPU tensors
+  const c10::intrusive_ptr<c10d::Backend> gathers_;      // for the slabs
+  const c10::intrusive_ptr<c10d::Backend> comparisons_;  // of CPU tensors
   const int number_;  // of this model among those of the group
   const bool keeps_all_;
   std::mutex mutex_;             // guards the following
+  Comparison comparison_;        // of the last use
+  std::string difference_;       // once the ranks have used different units
   std::vector<Whole> wholes_;    // by unit
   std::deque<size_t> gathered_;  // units with memory, the oldest one first
   Whole* last_used_ = nullptr;   // in this time of reading

@@ -42,6 +42,12 @@ ShardExchange::ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
     units_ =
         std::make_shared<HostUnits>(parameters, group, sums()->memory(), cap);
   } else {
+    TORCH_CHECK(group->getBackendName() != "mpi",
+                "Expected a group over NCCL or Gloo, because the ranks of a "
+                "FullyShardedDataParallel send each other their parts, but got "
+                "one of ddp::mpi_group; use the group of "
+                "ddp::init_process_group, with "
+                "ProcessGroupOptions::guest");
     units_ = std::make_shared<GatheredUnits>(
         parameters, group, cap, keeps_all, dtypes.parameters);
   }

@@ -286,6 +286,14 @@ TEST_CASE("what is no group") {
   MPI_Comm_free(&part);
 }
 
+TEST_CASE("a sharded model is refused") {
+  CHECK_THROWS_WITH(
+      FullyShardedDataParallel(make_net(),
+                               FullyShardedDataParallelOptions().process_group(
+                                   mpi_group(MPI_COMM_WORLD))),
+      Contains("Expected a group over NCCL or Gloo"));
+}
+
 TEST_CASE("a call on another thread") {
   int level = 0;
   MPI_Query_thread(&level);
