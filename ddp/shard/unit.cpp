@@ -208,15 +208,18 @@ Unit::Unit(ShardedUnits& owner,
   const auto like = at::empty({0}, options());
   leaf_storage_ = c10::make_intrusive<SlabStorage>(this, slab_);
   const auto no_gradients = c10::make_intrusive<NoGradientStorage>(*this);
-  is_cleared_.assign(parameters_.size(), true);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor tensor = parameters_[i].tensor;
     const auto [first, size] = part_of(i, rank);
     auto leaf = at::detail::make_tensor<LeafImpl>(
         c10::Storage(leaf_storage_), slab_.key_set(), slab_.dtype());
+    // Programs choose parameter groups by the number of dimensions.
+    std::vector<int64_t> sizes(std::max<int64_t>(tensor.dim(), 1), 1);
+    const std::vector<int64_t> strides = sizes;
+    sizes[0] = size;
     leaf.unsafeGetTensorImpl()->set_sizes_and_strides(
-        at::IntArrayRef{size},
-        at::IntArrayRef{1},
+        sizes,
+        strides,
         size == 0 ? 0 : plan.offsets[i] + first - plan.slab * rank);
     leaf.set_requires_grad(tensor.requires_grad());
     leaves_.push_back(std::move(leaf));
@@ -226,10 +229,17 @@ Unit::Unit(ShardedUnits& owner,
     };
     no_gradients_.push_back(over(no_gradients));
     tensor.set_data(over(storage_));
+    if (plan.trains) {
+      hooks_.push_back(tensor.register_hook(
+          [&owner](const at::Tensor& /*grad*/) { owner.clear_gradients(); }));
+    }
   }
 }
 
 Unit::~Unit() {
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    parameters_[i].tensor.remove_hook(hooks_[i]);
+  }
   set_memory({});
   storage_->unit = nullptr;
   leaf_storage_->unit = nullptr;
@@ -308,32 +318,33 @@ void Unit::set_gradients(const at::Tensor& mean) {
 void Unit::add_gradients(const std::vector<bool>& is_kept) {
   const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       gradients_.storage().unsafeGetStorageImpl());
+  is_cleared_ = false;
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    if (is_kept[i]) {
-      continue;
-    }
-    auto part = watched_tensor(gradients_,
-                               storage,
-                               leaves_[i].sizes(),
-                               leaves_[i].strides(),
-                               leaves_[i].storage_offset());
     at::Tensor& grad = leaves_[i].mutable_grad();
-    if (grad.defined()) {
-      grad.add_(part);
-    } else {
-      grad = std::move(part);
+    if (!is_kept[i]) {
+      auto part = watched_tensor(gradients_,
+                                 storage,
+                                 leaves_[i].sizes(),
+                                 leaves_[i].strides(),
+                                 leaves_[i].storage_offset());
+      if (grad.defined()) {
+        grad.add_(part);
+      } else {
+        grad = std::move(part);
+      }
     }
-    parameters_[i].tensor.mutable_grad() = no_gradients_[i];
-    is_cleared_[i] = false;
+    if (grad.defined()) {
+      parameters_[i].tensor.mutable_grad() = no_gradients_[i];
+    }
   }
 }
 
 void Unit::clear_gradients() {
+  if (is_cleared_) {
+    return;
+  }
+  is_cleared_ = true;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (is_cleared_[i]) {
-      continue;
-    }
-    is_cleared_[i] = true;
     at::Tensor& grad = parameters_[i].tensor.mutable_grad();
     if (!grad.defined()) {
       leaves_[i].mutable_grad().reset();

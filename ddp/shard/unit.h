@@ -53,7 +53,8 @@ class Unit {
   const std::string& name() const { return name_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const UnitPlan& plan() const { return plan_; }
-  /// This rank's part of each parameter, of one dimension; perhaps empty.
+  /// This rank's part of each parameter, of shape [n, 1, ..., 1] with as many
+  /// dimensions as the parameter; perhaps empty.
   const std::vector<at::Tensor>& leaves() const { return leaves_; }
   /// The first element of a rank's part of a parameter, and the part's size.
   std::pair<int64_t, int64_t> part_of(size_t parameter, int rank) const;
@@ -95,8 +96,9 @@ class Unit {
   /// @param is_kept  of each parameter: its leaf keeps its `.grad`.
   void add_gradients(const std::vector<bool>& is_kept);
 
-  /// Removes these gradients before a backward pass. If the program has done
-  /// so, by the module's own zero_grad(), resets the leaves' gradients.
+  /// Removes these gradients from the parameters. If the program has done so,
+  /// by the module's own zero_grad(), resets the leaves' gradients. Called for
+  /// all units by the first gradient of a backward pass.
   void clear_gradients();
 
   /// @throws c10::Error if a parameter has other memory than the unit's.
@@ -113,10 +115,11 @@ class Unit {
   c10::intrusive_ptr<UnitStorage> storage_;       // of the parameters
   c10::intrusive_ptr<SlabStorage> leaf_storage_;  // of the leaves
   std::vector<at::Tensor> leaves_;
+  std::vector<unsigned> hooks_;           // of the parameters that train
   std::vector<at::Tensor> no_gradients_;  // of the parameters, after a pass
-  std::vector<bool> is_cleared_;  // of each: has another `.grad` or none
-  at::Tensor private_;            // of make_private
-  at::Tensor gradients_;          // their memory, of the size of the slab
+  bool is_cleared_ = true;  // the parameters have other `.grad` or none
+  at::Tensor private_;      // of make_private
+  at::Tensor gradients_;    // their memory, of the size of the slab
 };
 
 /// The place of a parameter.

@@ -193,9 +193,6 @@ void FullyShardedDataParallelBase::begin_forward() {
   before_forward();
   if (units_) {
     units_->begin_reading();
-    if (c10::GradMode::is_enabled()) {
-      units_->clear_gradients();
-    }
   }
 }
 

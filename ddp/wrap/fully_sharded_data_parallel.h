@@ -76,8 +76,9 @@ struct FullyShardedDataParallelOptions {
 class FullyShardedDataParallelBase : public DistributedDataParallelBase {
  public:
   /// Returns the leaves, for an optimizer: this rank's part of each parameter,
-  /// as a tensor of one dimension, in the module's order. A leaf has no
-  /// elements if no part of its parameter belongs to this rank. After a
+  /// in the module's order, of shape [n, 1, ..., 1] with as many dimensions as
+  /// the parameter, so that parameter groups may depend on `dim()`. A leaf has
+  /// no elements if no part of its parameter belongs to this rank. After a
   /// backward pass the leaf's `.grad` is the mean over ranks of that part's
   /// gradient. A leaf requires a gradient if its parameter did when the module
   /// was wrapped. In a world of one the function returns the parameters
@@ -118,8 +119,8 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
 
   /// Resets the gradients of the leaves, as the optimizer's zero_grad does, and
   /// the whole gradients that passes under a `NoSyncGuard` have left. The
-  /// zero_grad of the wrapped module does so, too, but not between a forward
-  /// and its backward pass.
+  /// zero_grad of the wrapped module does so, too: the next backward pass then
+  /// resets the leaves' gradients.
   void zero_grad(bool set_to_none = true) override;
 
   std::string join_name() const override { return "FullyShardedDataParallel"; }
@@ -347,7 +348,7 @@ using ShardedBase = std::conditional_t<
 ///   number of times.
 /// - Ranks that gather use the same parameters in the same order, in forwards,
 ///   backward passes and evaluations. They compare each use of a unit that is
-///   not whole, and all throw c10::Error if they differ.
+///   not whole, and all throw c10::Error at the next use if they differ.
 ///
 /// A `NoSyncGuard`, a `GradScaler` with a process_group, autocast,
 /// `checkpoint_activations`, parameters that are frozen, shared between layers

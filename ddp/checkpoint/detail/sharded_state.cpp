@@ -56,8 +56,10 @@ at::Tensor part_of(const UnitPlace& place, const at::Tensor& value, int rank) {
       .clone();
 }
 
+/// Returns the values of a leaf, or of its state, in the leaf's shape.
 at::Tensor my_part_of(const UnitPlace& place, const at::Tensor& value) {
-  return part_of(place, value, place.unit->owner().group()->getRank());
+  return part_of(place, value, place.unit->owner().group()->getRank())
+      .view_as(place.unit->leaves()[place.index]);
 }
 
 IValue deferred(const UnitPlace& place,
@@ -74,7 +76,8 @@ IValue deferred(const UnitPlace& place,
 
 /// Returns the parts of all ranks as a tensor of the parameter's shape that
 /// rank 0 gathers when it is read; on other ranks the read sends their parts.
-IValue whole_of(const UnitPlace& place, const at::Tensor& part) {
+IValue whole_of(const UnitPlace& place, const at::Tensor& state) {
+  const auto part = state.flatten();
   return deferred(place, part, [group = place.unit->owner().group(), part] {
     return gather_elements(part, group);
   });

@@ -390,9 +390,10 @@ TEST_CASE("shards keep float32 while bfloat16 is gathered", "[shard]") {
     }
     const auto leaves = model->parameters();
     for (size_t i = 0; i < masters.size(); ++i) {
-      Pair::expect_equal(torch::cat(all_gather(leaves[i].detach(), group)),
-                         masters[i].flatten(),
-                         "a leaf");
+      Pair::expect_equal(
+          torch::cat(all_gather(leaves[i].detach().flatten(), group)),
+          masters[i].flatten(),
+          "a leaf");
     }
   });
 }
@@ -485,6 +486,7 @@ TEST_CASE("shards have names, and sizes that add up", "[shard]") {
       TORCH_CHECK(shards.items()[i].value().is_same(leaves[i]));
       const Tensor whole = pair.plain->named_parameters()[shards[i].key()];
       TORCH_CHECK(leaves[i].requires_grad() == whole.requires_grad());
+      TORCH_CHECK(leaves[i].dim() == std::max<int64_t>(whole.dim(), 1));
       const auto numel = reduce_tensor(
           torch::tensor(leaves[i].numel()), Reduction::sum, group);
       TORCH_CHECK(numel.item<int64_t>() == whole.numel());
@@ -661,14 +663,20 @@ TEST_CASE("the gradients of the module's own parameters are errors",
   });
 }
 
-TEST_CASE("gradients of shards are reset by the module before a forward",
-          "[shard]") {
-  run(2, [](const Group& group) {
+TEST_CASE("gradients of shards are reset by the module", "[shard]") {
+  const bool is_after_forward = GENERATE(false, true);
+  run(2, [&](const Group& group) {
     Pair pair(group, Elementwise::sgd);
     for (int step = 0; step < 3; ++step) {
       const auto run = [&](auto& net, auto& model, auto& optimizer) {
-        net->zero_grad();
-        pair.loss_of(model, step).backward();
+        if (!is_after_forward) {
+          net->zero_grad();
+        }
+        const auto loss = pair.loss_of(model, step);
+        if (is_after_forward) {
+          net->zero_grad();
+        }
+        loss.backward();
         optimizer.step();
       };
       run(pair.plain, *pair.a, *pair.optimizer_a);
