@@ -1,6 +1,5 @@
 #include "ddp/graph/graphed_step.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -119,55 +118,24 @@ class GraphedStep::Impl {
   }
 
  private:
-  /// A submodule with its own tensors, as a graph knows them.
-  class ModuleFacts {
-   public:
-    explicit ModuleFacts(std::shared_ptr<Module> module)
-        : module_(std::move(module)), is_training_(module_->is_training()) {
-      for (const auto& tensor : tensors()) {
-        facts_.push_back({tensor, memory_of(tensor), tensor.requires_grad()});
+  /// What a recording relies on in a submodule.
+  struct ModuleFacts {
+    explicit ModuleFacts(std::shared_ptr<Module> described)
+        : module(std::move(described)), is_training(module->is_training()) {
+      auto own = module->parameters(/*recurse=*/false);
+      for (const auto& buffer : module->buffers(/*recurse=*/false)) {
+        own.push_back(buffer);
+      }
+      for (const auto& tensor : own) {
+        tensors.emplace_back(
+            tensor.has_storage() ? tensor.const_data_ptr() : nullptr,
+            tensor.requires_grad());
       }
     }
 
-    bool are_current() const {
-      const auto now = tensors();
-      return module_->is_training() == is_training_ &&
-             std::equal(facts_.begin(),
-                        facts_.end(),
-                        now.begin(),
-                        now.end(),
-                        [](const Fact& fact, const at::Tensor& tensor) {
-                          return fact.tensor.is_same(tensor) &&
-                                 fact.memory == memory_of(tensor) &&
-                                 fact.requires_grad == tensor.requires_grad();
-                        });
-    }
-
-    const Module& module() const { return *module_; }
-
-   private:
-    struct Fact {
-      at::Tensor tensor;
-      const void* memory;
-      bool requires_grad;
-    };
-
-    static const void* memory_of(const at::Tensor& tensor) {
-      return tensor.defined() && tensor.has_storage() ? tensor.const_data_ptr()
-                                                      : nullptr;
-    }
-
-    std::vector<at::Tensor> tensors() const {
-      auto all = module_->parameters(/*recurse=*/false);
-      for (const auto& buffer : module_->buffers(/*recurse=*/false)) {
-        all.push_back(buffer);
-      }
-      return all;
-    }
-
-    std::shared_ptr<Module> module_;
-    bool is_training_;
-    std::vector<Fact> facts_;
+    std::shared_ptr<Module> module;
+    bool is_training;
+    std::vector<std::pair<const void*, bool>> tensors;  ///< memory, trains
   };
 
   struct Recording {
@@ -355,11 +323,13 @@ class GraphedStep::Impl {
   }
 
   void check_model() const {
-    for (const auto& facts : recording_->modules) {
+    for (const auto& before : recording_->modules) {
+      const ModuleFacts now(before.module);
       TORCH_CHECK(
-          facts.are_current(),
+          now.is_training == before.is_training &&
+              now.tensors == before.tensors,
           "Expected the model of the recorded step, but ",
-          facts.module().name(),
+          now.module->name(),
           " has another training mode, or a parameter or buffer with other "
           "memory or requires_grad (a load, set_data, a freeze); call reset() "
           "of the GraphedStep after such a change");

@@ -428,6 +428,10 @@ std::vector<Change> changes() {
            [](Training& training) {
              training.net->first->bias.requires_grad_(false);
            }},
+          {"changes the group",
+           [](Training& training) {
+             (*training.model)->update_process_group(training.job.group);
+           }},
           {"evaluates", [](Training& training) { training.net->eval(); }}};
 }
 
