@@ -63,10 +63,13 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
   }
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
+    const c10::StreamGuard guard(
+        c10::cuda::getStreamFromPool(false, rank.device.index()).unwrap());
     Net plain, net;
     plain->to(rank.device);
     net->to(rank.device);
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    plain->mask.add_(rank.rank);  // until rank 0's values arrive
+    net->mask.add_(rank.rank);
     DistributedDataParallel a(
         plain, DistributedDataParallelOptions().process_group(rank.group));
     FullyShardedDataParallel b(net,
@@ -108,11 +111,12 @@ TEST_CASE("shards over NCCL gather bfloat16 and step float32", "[gpu]") {
   }
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
+    const c10::StreamGuard guard(
+        c10::cuda::getStreamFromPool(false, rank.device.index()).unwrap());
     Net narrow, net;
     narrow->to(rank.device, torch::kBFloat16);
     narrow->mask.set_data(narrow->mask.to(torch::kFloat));
     net->to(rank.device);
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
     std::vector<Tensor> masters;
     for (const auto& parameter : net->parameters()) {
       masters.push_back(parameter.detach().clone());
