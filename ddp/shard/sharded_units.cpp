@@ -50,6 +50,11 @@ Unit& ShardedUnits::add_unit(const std::vector<NamedParameter>& parameters,
 }
 
 void ShardedUnits::begin_reading() {
+  TORCH_CHECK(!units_.front()->is_private(),
+              "Expected no forward of a FullyShardedDataParallel, and no other "
+              "WholeParameters of it, in the scope of a WholeParameters, "
+              "because each rank reads its own copy of the parameters there; "
+              "end the scope first");
   for (const auto& unit : units_) {
     unit->check_parameters();
   }

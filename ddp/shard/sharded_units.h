@@ -34,7 +34,8 @@ class ShardedUnits {
   const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
 
   /// Lets this rank read all parameters, before a forward.
-  /// @throws c10::Error if a parameter has other memory than its unit's.
+  /// @throws c10::Error if a parameter has other memory than its unit's, or
+  ///   between `make_private` and `end_private`.
   void begin_reading();
   /// Lets this rank change its slabs. All ranks have ended their backward
   /// passes.

@@ -416,8 +416,9 @@ FullyShardedDataParallel(std::shared_ptr<M>,
 /// optimizer's step and the next forward, and call no forward of the wrapper in
 /// it. In a world of one the class does nothing.
 ///
-/// @throws c10::Error if a rank has left. If an exception leaves the scope on
-///   one rank, that rank discards its copy and closes the group.
+/// @throws c10::Error if a rank has left, or in the scope of another one of the
+///   same model. If an exception leaves the scope on one rank, that rank
+///   discards its copy and closes the group.
 ///
 /// Example:
 /// @code

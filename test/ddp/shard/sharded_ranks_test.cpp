@@ -175,6 +175,23 @@ TEST_CASE("an exception on one rank of a sharded model reaches all") {
                     : "no milk");
 }
 
+TEST_CASE("a forward in the scope of whole parameters is an error") {
+  const bool shares_memory = GENERATE(true, false);
+  const bool is_nested = GENERATE(true, false);
+  CAPTURE(shares_memory, is_nested);
+  for (const auto& end : run_rank_processes(2, [&](int) {
+         init_process_group(over_gloo(shares_memory));
+         Training training;
+         const WholeParameters whole(*training.model);
+         if (is_nested) {
+           const WholeParameters other(*training.model);
+         }
+         training.step(0);
+       })) {
+    CHECK_THAT(end.error, Contains("in the scope of a WholeParameters"));
+  }
+}
+
 TEST_CASE("a rank evaluates while the others leave the job") {
   expect_whole(run_rank_processes(3, [](int rank) {
     init_process_group(over_gloo());
