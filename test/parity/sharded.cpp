@@ -205,7 +205,7 @@ void train(Log& log, const N& net, const Training& training) {
   if (training.options.param_dtype()) {
     for (const auto& shard : model->named_shards()) {
       log.note("leaves of " + shard.key(),
-               torch::cat(ddp::all_gather(shard.value().detach())));
+               torch::cat(ddp::all_gather(shard.value().detach().flatten())));
     }
   }
   const ddp::WholeParameters whole(*model);
