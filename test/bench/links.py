@@ -79,13 +79,21 @@ def compare_sizes(ranks, model, gigabits, rounds, csv_file):
          for arm in ARMS])
 
 
+def baseline_of(arm):
+    """The arm of DistributedDataParallel with the same optimizer."""
+    return arm.replace("sharded_whole", "ours").replace("sharded", "ours") \
+        if arm.startswith("sharded") else "ours"
+
+
 def compare_features(ranks, arms, model, gigabits, rounds):
-    times = measure({arm: (ranks, arm) for arm in ["ours", *arms]}, rounds, features.BLOCK)
+    baseline = {baseline_of(arm): baseline_of(arm) for arm in arms}
+    baseline.update((arm, baseline_of(arm)) for arm in arms)
+    times = measure({arm: (ranks, arm) for arm in baseline}, rounds, features.BLOCK)
     print_table(
         f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds",
-        ["arm", "ms a step", "ratio to ours"],
-        [[arm, format_time(times[arm]),
-          format_ratio([a / b for a, b in zip(times[arm], times["ours"])])]
+        ["arm", "ms a step", "baseline", "ratio"],
+        [[arm, format_time(times[arm]), baseline[arm],
+          format_ratio([a / b for a, b in zip(times[arm], times[baseline[arm]])])]
          for arm in times])
 
 
