@@ -7,7 +7,6 @@
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/detail/sharded_folder.h"
-#include "ddp/checkpoint/detail/sharded_state.h"
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
@@ -193,9 +192,8 @@ std::vector<detail::NamedEntry> Checkpoint::named_entries() const {
 
 void Checkpoint::save_sharded(const std::string& folder) const {
   const Communicator ranks(group_);
-  const auto value = collect(folder, ranks, /*is_sharded=*/true);
   detail::write_sharded_folder(
-      folder, value.toGenericDict(), named_entries(), ranks);
+      folder, collect(folder, ranks).toGenericDict(), named_entries(), ranks);
 }
 
 void Checkpoint::save(const std::string& path) const {
@@ -231,17 +229,13 @@ void Checkpoint::write_on_first(const std::string& path,
 }
 
 IValue Checkpoint::collect(const std::string& path,
-                           const Communicator& ranks,
-                           bool is_sharded) const {
+                           const Communicator& ranks) const {
   std::vector<IValue> values;  // of the entries; bytes if the scope is by rank
   std::string error;
   for (const auto& entry : entries_) {
     // After an error, too: a state may need all ranks.
     try {
-      const auto* module = is_sharded ? module_of(*entry.object) : nullptr;
-      values.push_back(module != nullptr
-                           ? detail::with_own_parts(ddp::state_dict(*module))
-                           : entry.object->state_dict());
+      values.push_back(entry.object->state_dict());
       if (entry.object->checkpoint_scope() != CheckpointScope::common) {
         values.back() = detail::to_bytes(values.back());
       }

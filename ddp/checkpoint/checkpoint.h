@@ -284,10 +284,8 @@ class Checkpoint {
   std::vector<detail::NamedEntry> named_entries() const;
 
   /// Returns the value to write on rank 0. Collective.
-  /// @param is_sharded  models have this rank's parts; see `with_own_parts`.
   c10::IValue collect(const std::string& path,
-                      const detail::Communicator& ranks,
-                      bool is_sharded = false) const;
+                      const detail::Communicator& ranks) const;
   /// Calls `write` on rank 0, while the other ranks take part in the reads of
   /// the value's DeferredTensors. Collective.
   static void write_on_first(const std::string& path,

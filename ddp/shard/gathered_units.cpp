@@ -308,17 +308,6 @@ at::Tensor GatheredUnits::copy_of(const Unit& unit) {
   return copy;
 }
 
-at::Tensor GatheredUnits::value_of(const Unit& unit, size_t index) {
-  const auto& leaf = unit.leaves()[index];
-  const auto elements = gather_elements(
-      unit.slab().narrow(0, leaf.storage_offset(), leaf.numel()), group());
-  if (!elements.defined()) {
-    return at::empty({0}, unit.slab().options().device(c10::kCPU));
-  }
-  const auto& like = unit.parameters()[index].tensor;
-  return elements.as_strided(like.sizes(), like.strides());
-}
-
 std::string GatheredUnits::text_without_memory(const Unit& unit) const {
   return "Expected a forward of the FullyShardedDataParallel, and an operator "
          "of LibTorch, to read the parameters " +

@@ -50,7 +50,6 @@ class GatheredUnits : public ShardedUnits {
   void begin_writing() override;
   void begin_writing_together() override { begin_writing(); }
   at::Tensor before_operator(Unit& unit) override;
-  at::Tensor value_of(const Unit& unit, size_t index) override;
   std::string text_without_memory(const Unit& unit) const override;
 
  protected:

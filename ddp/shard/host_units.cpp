@@ -3,7 +3,6 @@
 #include <chrono>
 #include <string>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -134,21 +133,6 @@ void HostUnits::begin_writing_together() {
 /// The memory is there whenever it may be read.
 at::Tensor HostUnits::before_operator(Unit& /*unit*/) {
   return {};
-}
-
-at::Tensor HostUnits::value_of(const Unit& unit, size_t index) {
-  begin_reading();
-  const auto& whole = wholes_[unit.index()];
-  if (group()->getRank() != 0) {
-    return at::empty({0}, whole.options());
-  }
-  const auto view = unit.view_of(whole, index);
-  return at::from_blob(
-      view.mutable_data_ptr(),
-      view.sizes(),
-      view.strides(),
-      [whole](void*) {},
-      view.options());
 }
 
 std::string HostUnits::text_without_memory(const Unit& unit) const {

@@ -3,23 +3,15 @@
 #include <exception>
 #include <utility>
 
-#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "ddp/job/collectives.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/shard/operator_watch.h"
 
 namespace ddp::detail {
-
-at::Tensor gather_elements(const at::Tensor& part,
-                           const c10::intrusive_ptr<c10d::Backend>& group) {
-  const auto parts = ddp::gather(part, /*to=*/0, group);
-  return parts.empty() ? at::Tensor() : at::cat(parts).cpu();
-}
 
 ShardedUnits::ShardedUnits(c10::intrusive_ptr<c10d::Backend> group)
     : group_(std::move(group)) {

@@ -12,12 +12,6 @@
 
 namespace ddp::detail {
 
-/// Joins the ranks' parts of a tensor of a parameter's shape. Returns its
-/// elements in the order of memory, on the CPU, on rank 0, and an undefined
-/// tensor on other ranks. Collective.
-at::Tensor gather_elements(const at::Tensor& part,
-                           const c10::intrusive_ptr<c10d::Backend>& group);
-
 /// The units of a module, and the agreement of the ranks on the time in which
 /// they read the parameters or change the leaves. There are two forms:
 /// `HostUnits` and `GatheredUnits`.
@@ -47,12 +41,6 @@ class ShardedUnits {
   /// until the operator has returned.
   /// @throws c10::Error if the parameters must not be read now.
   virtual at::Tensor before_operator(Unit& unit) = 0;
-
-  /// Returns a parameter's values on rank 0, as a tensor with a storage of its
-  /// own, so that a file has nothing else of that memory; a tensor without
-  /// elements on other ranks. The values stay until rank 0's next
-  /// `begin_writing`. Collective.
-  virtual at::Tensor value_of(const Unit& unit, size_t index) = 0;
 
   /// Gives each parameter memory of this rank alone, with its values.
   /// Collective.

@@ -257,12 +257,6 @@ int64_t Unit::numel() const {
   return plan_.slab * owner_.group()->getSize();
 }
 
-at::Tensor Unit::view_of(const at::Tensor& whole, size_t parameter) const {
-  const auto& like = parameters_[parameter].tensor;
-  return whole.as_strided(
-      like.sizes(), like.strides(), plan_.offsets[parameter]);
-}
-
 void Unit::seal() {
   set_access_throws(*leaf_storage_, true);
 }

@@ -68,9 +68,6 @@ class Unit {
   int64_t bytes() const {
     return numel() * static_cast<int64_t>(c10::elementSize(dtype_));
   }
-  /// Returns a parameter's elements in the memory of all slabs, with the
-  /// parameter's shape and strides.
-  at::Tensor view_of(const at::Tensor& whole, size_t parameter) const;
 
   /// Ends the access to the leaves, until `make_writable`.
   void seal();

@@ -38,12 +38,14 @@ class OptimizerState : public Stateful {
   explicit OptimizerState(torch::optim::Optimizer& optimizer)
       : optimizer_(optimizer) {}
 
-  IValue state_dict() const override { return optimizer_to_value(optimizer_); }
+  IValue state_dict() const override {
+    return optimizer_to_value(optimizer_, whole_state);
+  }
   void check_state_dict(const IValue& state) const override {
-    check_optimizer(optimizer_, state);
+    check_optimizer(optimizer_, state, own_part);
   }
   void load_state_dict(const IValue& state) override {
-    load_optimizer(optimizer_, state);
+    load_optimizer(optimizer_, state, own_part);
   }
 
  private:
@@ -139,7 +141,11 @@ ModuleState::ModuleState(std::shared_ptr<torch::nn::Module> module)
 }
 
 c10::IValue ModuleState::state_dict() const {
-  return to_value(with_whole_parameters(ddp::state_dict(*module_)));
+  auto values = new_dict();
+  for (const auto& item : ddp::state_dict(*module_)) {
+    values.toGenericDict().insert(item.key(), whole_parameter(item.value()));
+  }
+  return values;
 }
 
 void ModuleState::check_state_dict(const c10::IValue& state) const {
@@ -158,8 +164,7 @@ std::shared_ptr<Stateful> optimizer_state(torch::optim::Optimizer& optimizer) {
   if (auto* own = dynamic_cast<Stateful*>(&optimizer)) {
     return borrowed(*own);
   }
-  return with_whole_states(std::make_shared<OptimizerState>(optimizer),
-                           optimizer);
+  return std::make_shared<OptimizerState>(optimizer);
 }
 
 template <class Type>

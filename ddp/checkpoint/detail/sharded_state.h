@@ -1,10 +1,8 @@
 #pragma once
 
-#include <memory>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
-#include <torch/optim/optimizer.h>
-
-#include "ddp/checkpoint/state/stateful.h"
 #include "ddp/checkpoint/state_dict.h"
 
 // Converts the states of a `FullyShardedDataParallel` and of optimizers over
@@ -13,14 +11,18 @@
 // functions treat the parameters like the parameters of any module.
 namespace ddp::detail {
 
-/// Replaces sharded parameters by tensors with their values on rank 0, and by
-/// tensors without elements on other ranks. The values stay until rank 0's next
-/// reduced backward pass. Collective if there are sharded parameters.
-StateDict with_whole_parameters(StateDict tensors);
+/// Returns the value of a module's tensor, or of a leaf, in a checkpoint. For a
+/// sharded parameter it is a DeferredTensor that has this rank's part. Reading
+/// it is collective: rank 0 gathers the parts.
+c10::IValue whole_parameter(const at::Tensor& tensor);
+/// As above, for a tensor of an optimizer's state.
+/// @param parameter  of the optimizer.
+c10::IValue whole_state(const at::Tensor& parameter, const at::Tensor& state);
 
-/// Converts a state dict to a value. Sharded parameters become DeferredTensors
-/// that have this rank's part, and cannot be read.
-c10::IValue with_own_parts(const StateDict& tensors);
+/// Returns this rank's part of a value of a checkpoint: of a sharded parameter
+/// or its optimizer's state a view, perhaps of a copy; else the value itself.
+/// @throws c10::Error if a sharded parameter has another shape.
+at::Tensor own_part(const at::Tensor& parameter, const at::Tensor& whole);
 
 /// Lets the ranks write to the shards of these tensors. Collective if there are
 /// sharded parameters.
@@ -28,11 +30,5 @@ void begin_loading(const StateDict& mine);
 /// Copies a value into a tensor of a module, or this rank's part into the leaf
 /// of a sharded parameter.
 void load_tensor(const at::Tensor& mine, const at::Tensor& value);
-
-/// Wraps the state of an optimizer: if its parameters are leaves, the file has
-/// the state of an optimizer over the whole parameters. The tensors of
-/// this state are DeferredTensors, and reading each of them is collective.
-std::shared_ptr<Stateful> with_whole_states(std::shared_ptr<Stateful> state,
-                                            torch::optim::Optimizer& optimizer);
 
 }  // namespace ddp::detail

@@ -175,6 +175,8 @@ std::string bracket(int64_t index) {
 
 /// Visitor that writes the visited fields into a dict.
 struct FieldWriter {
+  at::Tensor param;
+  StateToValue convert;
   c10::Dict<IValue, IValue> dict = new_dict().toGenericDict();
 
   template <class T>
@@ -188,7 +190,7 @@ struct FieldWriter {
   }
   void operator()(const char* name, const at::Tensor& tensor, bool) {
     if (tensor.defined()) {
-      dict.insert(name, tensor);
+      dict.insert(name, convert ? convert(param, tensor) : IValue(tensor));
     }
   }
 };
@@ -197,7 +199,8 @@ struct FieldWriter {
 struct FieldReader {
   const DictReader& dict;
   at::Tensor param;
-  bool converts = false;  // tensors to the device and dtype of the parameter
+  ValueToState convert;
+  bool copies = false;  // tensors to the device and dtype of the parameter
 
   void operator()(const char* name, double& value) {
     value = dict.number(name);
@@ -220,6 +223,9 @@ struct FieldReader {
       return;
     }
     tensor = dict.tensor(name);
+    if (convert) {
+      tensor = convert(param, tensor);
+    }
     TORCH_CHECK(tensor.sizes() == param.sizes(),
                 "its optimizer state \"",
                 name,
@@ -234,8 +240,12 @@ struct FieldReader {
                 tensor.scalar_type(),
                 ", but the parameter has ",
                 param.scalar_type());
-    if (converts) {
-      tensor = tensor.to(param.options().requires_grad(false))
+    if (copies) {
+      // A copy, because the file's memory may be larger than a rank's part.
+      tensor = tensor
+                   .to(param.options().requires_grad(false),
+                       /*non_blocking=*/false,
+                       /*copy=*/true)
                    .resolve_conj()
                    .resolve_neg();
     }
@@ -243,9 +253,11 @@ struct FieldReader {
 };
 
 template <class Kind>
-IValue state_to_value(const torch::optim::OptimizerParamState& state,
-                      const torch::optim::OptimizerOptions& options) {
-  FieldWriter writer;
+IValue state_to_value(const at::Tensor& param,
+                      const torch::optim::OptimizerParamState& state,
+                      const torch::optim::OptimizerOptions& options,
+                      const StateToValue& convert) {
+  FieldWriter writer{param, convert};
   auto copy = static_cast<const typename Kind::State&>(state);
   Kind::visit_state(
       copy, static_cast<const typename Kind::Options&>(options), writer);
@@ -255,7 +267,7 @@ IValue state_to_value(const torch::optim::OptimizerParamState& state,
 template <class Kind>
 IValue options_to_value(const torch::optim::OptimizerOptions& options,
                         const IValue& params) {
-  FieldWriter writer;
+  FieldWriter writer{};
   auto copy = static_cast<const typename Kind::Options&>(options);
   Kind::visit_options(copy, writer);
   writer.dict.insert(kDecoupled, kIsDecoupled<Kind>);
@@ -307,7 +319,8 @@ template <class Kind>
 void read_group(const torch::optim::OptimizerParamGroup& group,
                 const DictReader& saved,
                 const c10::Dict<IValue, IValue>& states,
-                bool converts,
+                const ValueToState& convert,
+                bool copies,
                 OptimizerUpdate& update) {
   auto options = read_options<Kind>(saved);
   const auto ids = saved.list("params");
@@ -331,7 +344,8 @@ void read_group(const torch::optim::OptimizerParamGroup& group,
     }
     const DictReader entry(found->value(),
                            "optimizer[\"state\"]" + bracket(ids[p].toInt()));
-    if (auto state = read_state<Kind>(*options, {entry, param, converts})) {
+    if (auto state =
+            read_state<Kind>(*options, {entry, param, convert, copies})) {
       update.states.emplace_back(param.unsafeGetTensorImpl(), std::move(state));
     }
   }
@@ -340,7 +354,8 @@ void read_group(const torch::optim::OptimizerParamGroup& group,
 
 OptimizerUpdate read_update(const Optimizer& optimizer,
                             const IValue& value,
-                            bool converts) {
+                            const ValueToState& convert,
+                            bool copies) {
   return with_kind(optimizer, [&](auto kind) {
     const DictReader saved(value, "optimizer");
     const auto& groups = optimizer.param_groups();
@@ -356,7 +371,8 @@ OptimizerUpdate read_update(const Optimizer& optimizer,
       const DictReader group(
           saved_groups[g],
           "optimizer[\"param_groups\"]" + bracket(static_cast<int64_t>(g)));
-      read_group<decltype(kind)>(groups[g], group, states, converts, update);
+      read_group<decltype(kind)>(
+          groups[g], group, states, convert, copies, update);
     }
     return update;
   });
@@ -364,7 +380,8 @@ OptimizerUpdate read_update(const Optimizer& optimizer,
 
 }  // namespace
 
-IValue optimizer_to_value(const Optimizer& optimizer) {
+IValue optimizer_to_value(const Optimizer& optimizer,
+                          const StateToValue& convert) {
   return with_kind(optimizer, [&](auto kind) -> IValue {
     using Kind = decltype(kind);
     auto states = new_dict();
@@ -376,7 +393,9 @@ IValue optimizer_to_value(const Optimizer& optimizer) {
         const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
         if (found != optimizer.state().end()) {
           states.toGenericDict().insert(
-              id, state_to_value<Kind>(*found->second, group.options()));
+              id,
+              state_to_value<Kind>(
+                  param, *found->second, group.options(), convert));
         }
         ids.toList().push_back(id++);
       }
@@ -389,12 +408,16 @@ IValue optimizer_to_value(const Optimizer& optimizer) {
   });
 }
 
-void check_optimizer(const Optimizer& optimizer, const IValue& value) {
-  read_update(optimizer, value, /*converts=*/false);
+void check_optimizer(const Optimizer& optimizer,
+                     const IValue& value,
+                     const ValueToState& convert) {
+  read_update(optimizer, value, convert, /*copies=*/false);
 }
 
-void load_optimizer(Optimizer& optimizer, const IValue& value) {
-  auto update = read_update(optimizer, value, /*converts=*/true);
+void load_optimizer(Optimizer& optimizer,
+                    const IValue& value,
+                    const ValueToState& convert) {
+  auto update = read_update(optimizer, value, convert, /*copies=*/true);
   optimizer.state().clear();
   for (auto& [param, state] : update.states) {
     optimizer.state()[param] = std::move(state);
