@@ -16,6 +16,7 @@ namespace ddp {
 namespace {
 
 using c10::IValue;
+using detail::CheckpointEntry;
 using detail::Communicator;
 using detail::DictReader;
 using torch::nn::Module;
@@ -28,11 +29,6 @@ constexpr const char* kStep = "step";
 constexpr const char* kRng = "rng";
 constexpr const char* kVersion = "format_version";
 constexpr std::array kOwnNames{kEpoch, kStep, kRng, kVersion};
-
-const Module* module_of(const Stateful& object) {
-  const auto* state = dynamic_cast<const detail::ModuleState*>(&object);
-  return state == nullptr ? nullptr : &state->module();
-}
 
 std::string in_entry(const std::string& name) {
   return "in \"" + name + "\"";
@@ -101,9 +97,9 @@ Checkpoint::Checkpoint(std::shared_ptr<Module> model) {
   add(kModel, std::move(model));
 }
 
-Checkpoint& Checkpoint::add_entry(Entry entry) {
+Checkpoint& Checkpoint::add_entry(CheckpointEntry entry) {
   const auto is_name = [&](const char* name) { return entry.name == name; };
-  const auto is_mine = [&](const Entry& other) {
+  const auto is_mine = [&](const CheckpointEntry& other) {
     return entry.name == other.name;
   };
   TORCH_CHECK(
@@ -123,8 +119,11 @@ Checkpoint& Checkpoint::add_entry(Entry entry) {
 }
 
 Checkpoint& Checkpoint::add(std::string name, std::shared_ptr<Module> module) {
+  const auto* of = module.get();
   return add_entry({std::move(name),
-                    std::make_shared<detail::ModuleState>(std::move(module))});
+                    detail::module_state(std::move(module)),
+                    /*is_loaded=*/true,
+                    of});
 }
 
 Checkpoint& Checkpoint::add_optimizer(std::string name, Optimizer& optimizer) {
@@ -132,6 +131,7 @@ Checkpoint& Checkpoint::add_optimizer(std::string name, Optimizer& optimizer) {
   return add_entry({std::move(name),
                     detail::optimizer_state(optimizer),
                     /*is_loaded=*/true,
+                    /*module=*/nullptr,
                     is_stateful ? nullptr : &optimizer});
 }
 
@@ -172,28 +172,17 @@ Checkpoint& Checkpoint::step(int64_t step) {
 std::vector<const Module*> Checkpoint::modules() const {
   std::vector<const Module*> modules;
   for (const auto& entry : entries_) {
-    if (const auto* module = module_of(*entry.object)) {
-      modules.push_back(module);
+    if (entry.module != nullptr) {
+      modules.push_back(entry.module);
     }
   }
   return modules;
 }
 
-std::vector<detail::NamedEntry> Checkpoint::named_entries() const {
-  std::vector<detail::NamedEntry> named;
-  for (const auto& entry : entries_) {
-    const auto* module = module_of(*entry.object);
-    if (module != nullptr || entry.optimizer != nullptr) {
-      named.push_back({entry.name, module, entry.optimizer});
-    }
-  }
-  return named;
-}
-
 void Checkpoint::save_sharded(const std::string& folder) const {
   const Communicator ranks(group_);
   detail::write_sharded_folder(
-      folder, collect(folder, ranks).toGenericDict(), named_entries(), ranks);
+      folder, collect(folder, ranks).toGenericDict(), entries_, ranks);
 }
 
 void Checkpoint::save(const std::string& path) const {
@@ -286,9 +275,8 @@ std::string Checkpoint::read(const std::string& path,
                              const Communicator& ranks,
                              detail::TorchFile& file) const {
   auto error = ranks.try_on_all([&] {
-    file = detail::is_folder(path)
-               ? detail::read_sharded_folder(path, named_entries())
-               : detail::read_torch_file(path);
+    file = detail::is_folder(path) ? detail::read_sharded_folder(path, entries_)
+                                   : detail::read_torch_file(path);
   });
   if (!error.empty()) {
     return error;
@@ -329,8 +317,8 @@ Checkpoint::Loaded Checkpoint::check(const IValue& file,
                                      Stateful& rng,
                                      const Communicator& ranks) const {
   // A file with a model need not be a dict of entries.
-  const auto is_model = [](const Entry& entry) {
-    return entry.name == kModel && module_of(*entry.object) != nullptr;
+  const auto is_model = [](const CheckpointEntry& entry) {
+    return entry.name == kModel && entry.module != nullptr;
   };
   const bool has_model =
       std::any_of(entries_.begin(), entries_.end(), is_model);

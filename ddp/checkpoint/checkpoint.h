@@ -24,7 +24,6 @@ namespace ddp {
 
 namespace detail {
 class Communicator;
-struct NamedEntry;
 struct TorchFile;
 
 /// True for the types of variables that a `Checkpoint` saves.
@@ -41,6 +40,15 @@ template <class Type>
 std::shared_ptr<Stateful> variable_state(const std::string& name,
                                          Type& variable,
                                          CheckpointScope scope);
+
+/// An entry of a `Checkpoint`.
+struct CheckpointEntry {
+  std::string name;
+  std::shared_ptr<Stateful> object;
+  bool is_loaded = true;  ///< false: a disabled scaler, which ignores the file
+  const torch::nn::Module* module = nullptr;           ///< of a model
+  const torch::optim::Optimizer* optimizer = nullptr;  ///< of LibTorch
+};
 }  // namespace detail
 
 /// Saves and restores an interrupted training. Bind the model, the optimizer
@@ -263,12 +271,6 @@ class Checkpoint {
  private:
   friend class CheckpointFolder;
 
-  struct Entry {
-    std::string name;
-    std::shared_ptr<Stateful> object;
-    bool is_loaded = true;  // false: a disabled scaler, which ignores the file
-    const torch::optim::Optimizer* optimizer = nullptr;  // of LibTorch
-  };
   /// Content of a file that fits all entries.
   struct Loaded {
     std::vector<std::pair<Stateful*, c10::IValue>> states;
@@ -276,12 +278,10 @@ class Checkpoint {
     std::optional<int64_t> step;
   };
 
-  Checkpoint& add_entry(Entry entry);
+  Checkpoint& add_entry(detail::CheckpointEntry entry);
   Checkpoint& add_optimizer(std::string name,
                             torch::optim::Optimizer& optimizer);
   std::vector<const torch::nn::Module*> modules() const;
-
-  std::vector<detail::NamedEntry> named_entries() const;
 
   /// Returns the value to write on rank 0. Collective.
   c10::IValue collect(const std::string& path,
@@ -306,7 +306,7 @@ class Checkpoint {
             const detail::TorchFile& file,
             const detail::Communicator& ranks);
 
-  std::vector<Entry> entries_;
+  std::vector<detail::CheckpointEntry> entries_;
   int64_t epoch_ = 0;
   int64_t step_ = 0;
   c10::intrusive_ptr<c10d::Backend> group_;

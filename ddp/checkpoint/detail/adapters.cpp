@@ -32,6 +32,30 @@ void check_size(const at::Tensor& saved, const at::Tensor& mine) {
               kNotOurs);
 }
 
+/// The parameters and buffers of a module.
+class ModuleState : public Stateful {
+ public:
+  explicit ModuleState(std::shared_ptr<torch::nn::Module> module)
+      : module_(std::move(module)) {}
+
+  IValue state_dict() const override {
+    auto values = new_dict();
+    for (const auto& item : ddp::state_dict(*module_)) {
+      values.toGenericDict().insert(item.key(), whole_parameter(item.value()));
+    }
+    return values;
+  }
+  void check_state_dict(const IValue& state) const override {
+    detail::check_state_dict(*module_, to_state_dict(state));
+  }
+  void load_state_dict(const IValue& state) override {
+    ddp::load_state_dict(*module_, to_state_dict(state));
+  }
+
+ private:
+  const std::shared_ptr<torch::nn::Module> module_;
+};
+
 /// The state of one of LibTorch's optimizers.
 class OptimizerState : public Stateful {
  public:
@@ -135,25 +159,10 @@ class Variable : public Stateful {
 
 }  // namespace
 
-ModuleState::ModuleState(std::shared_ptr<torch::nn::Module> module)
-    : module_(std::move(module)) {
-  TORCH_CHECK(module_ != nullptr, "Expected a module, but got none");
-}
-
-c10::IValue ModuleState::state_dict() const {
-  auto values = new_dict();
-  for (const auto& item : ddp::state_dict(*module_)) {
-    values.toGenericDict().insert(item.key(), whole_parameter(item.value()));
-  }
-  return values;
-}
-
-void ModuleState::check_state_dict(const c10::IValue& state) const {
-  detail::check_state_dict(*module_, to_state_dict(state));
-}
-
-void ModuleState::load_state_dict(const c10::IValue& state) {
-  ddp::load_state_dict(*module_, to_state_dict(state));
+std::shared_ptr<Stateful> module_state(
+    std::shared_ptr<torch::nn::Module> module) {
+  TORCH_CHECK(module != nullptr, "Expected a module, but got none");
+  return std::make_shared<ModuleState>(std::move(module));
 }
 
 std::shared_ptr<Stateful> borrowed(Stateful& object) {

@@ -12,21 +12,11 @@
 
 namespace ddp::detail {
 
-/// The parameters and buffers of a module, which it shares.
-class ModuleState : public Stateful {
- public:
-  /// @throws c10::Error if `module` is null.
-  explicit ModuleState(std::shared_ptr<torch::nn::Module> module);
-
-  const torch::nn::Module& module() const { return *module_; }
-
-  c10::IValue state_dict() const override;
-  void check_state_dict(const c10::IValue& state) const override;
-  void load_state_dict(const c10::IValue& state) override;
-
- private:
-  std::shared_ptr<torch::nn::Module> module_;
-};
+/// Returns an adapter of the parameters and buffers of a module, which it
+/// shares.
+/// @throws c10::Error if `module` is null.
+std::shared_ptr<Stateful> module_state(
+    std::shared_ptr<torch::nn::Module> module);
 
 /// Returns a pointer that does not own the object.
 std::shared_ptr<Stateful> borrowed(Stateful& object);

@@ -60,7 +60,7 @@ std::string file_name(size_t rank, size_t index, size_t count) {
   return name.data();
 }
 
-std::string prefix_of(const NamedEntry& entry) {
+std::string prefix_of(const CheckpointEntry& entry) {
   return entry.name == kModel ? "" : entry.name + ".";
 }
 
@@ -83,7 +83,7 @@ TensorId id_of(const at::Tensor& tensor) {
 /// names has the first one.
 class ParameterNames {
  public:
-  explicit ParameterNames(const std::vector<NamedEntry>& entries) {
+  explicit ParameterNames(const std::vector<CheckpointEntry>& entries) {
     for (const auto& entry : entries) {
       if (entry.module != nullptr) {
         for (const auto& item : state_dict(*entry.module)) {
@@ -94,7 +94,7 @@ class ParameterNames {
   }
 
   /// Returns the beginning of the names of a parameter's states.
-  std::string states_of(const NamedEntry& entry,
+  std::string states_of(const CheckpointEntry& entry,
                         const at::Tensor& parameter) const {
     const auto found = names_.find(id_of(parameter));
     TORCH_CHECK(found != names_.end(),
@@ -157,7 +157,7 @@ void add_tensor(const std::string& name,
 /// Moves the tensors of models and optimizers from a value to this rank's
 /// files.
 Files move_tensors(const Dict& value,
-                   const std::vector<NamedEntry>& entries,
+                   const std::vector<CheckpointEntry>& entries,
                    bool is_first) {
   const ParameterNames names(entries);
   Files files;
@@ -168,18 +168,18 @@ Files move_tensors(const Dict& value,
     }
   };
   for (const auto& entry : entries) {
-    const auto mine = value.at(entry.name).toGenericDict();
     if (entry.module != nullptr) {
-      add_all(prefix_of(entry), mine);
+      add_all(prefix_of(entry), value.at(entry.name));
       static_cast<void>(value.erase(entry.name));
-      continue;
+    } else if (entry.optimizer != nullptr) {
+      const auto mine = value.at(entry.name).toGenericDict();
+      const auto parameters = parameters_of(*entry.optimizer);
+      for (const auto& state : mine.at(kState).toGenericDict()) {
+        const auto id = static_cast<size_t>(state.key().toInt());
+        add_all(names.states_of(entry, parameters.at(id)), state.value());
+      }
+      mine.insert_or_assign(kState, new_dict());
     }
-    const auto parameters = parameters_of(*entry.optimizer);
-    for (const auto& state : mine.at(kState).toGenericDict()) {
-      const auto id = static_cast<size_t>(state.key().toInt());
-      add_all(names.states_of(entry, parameters.at(id)), state.value());
-    }
-    mine.insert_or_assign(kState, new_dict());
   }
   return files;
 }
@@ -256,7 +256,7 @@ at::Tensor read_tensor(const Pieces& pieces, at::Tensor like) {
 }
 
 const Pieces* find(const Saved& saved,
-                   const NamedEntry& entry,
+                   const CheckpointEntry& entry,
                    const std::string& key) {
   // torch.distributed.checkpoint.save({"model": ...}) writes the second name.
   for (const auto& name : {prefix_of(entry) + key, entry.name + "." + key}) {
@@ -270,7 +270,7 @@ const Pieces* find(const Saved& saved,
 
 /// Names that the model lacks are left alone, as by Python's loader. Python's
 /// writer keeps one name of a parameter that has several.
-IValue read_model(const Saved& saved, const NamedEntry& entry) {
+IValue read_model(const Saved& saved, const CheckpointEntry& entry) {
   const auto mine = state_dict(*entry.module);
   std::map<TensorId, const Pieces*> found;
   for (const auto& item : mine) {
@@ -292,7 +292,7 @@ IValue read_model(const Saved& saved, const NamedEntry& entry) {
 
 /// @param rest  the optimizer's state without tensors.
 IValue read_optimizer(const Saved& saved,
-                      const NamedEntry& entry,
+                      const CheckpointEntry& entry,
                       const ParameterNames& names,
                       const IValue& rest) {
   // Python's writer keeps no options, so the optimizer's own remain.
@@ -332,7 +332,7 @@ bool is_folder(const std::string& path) {
 
 void write_sharded_folder(const std::string& path,
                           Dict value,
-                          const std::vector<NamedEntry>& entries,
+                          const std::vector<CheckpointEntry>& entries,
                           const Communicator& ranks) {
   const auto run = [&](const auto& work) {
     ranks.run_on_all([&] { explain("Cannot save " + path, work); });
@@ -378,7 +378,7 @@ void write_sharded_folder(const std::string& path,
 }
 
 TorchFile read_sharded_folder(const std::string& path,
-                              const std::vector<NamedEntry>& entries) {
+                              const std::vector<CheckpointEntry>& entries) {
   auto names = names_in(path);
   std::sort(names.begin(), names.end());
   TorchFile result;
@@ -410,12 +410,14 @@ TorchFile read_sharded_folder(const std::string& path,
                                              : result.value.toGenericDict();
     const ParameterNames names(entries);
     for (const auto& entry : entries) {
-      const auto found = value.find(entry.name);
-      const auto rest = found == value.end() ? IValue() : found->value();
-      value.insert_or_assign(entry.name,
-                             entry.module != nullptr
-                                 ? read_model(saved, entry)
-                                 : read_optimizer(saved, entry, names, rest));
+      if (entry.module != nullptr) {
+        value.insert_or_assign(entry.name, read_model(saved, entry));
+      } else if (entry.optimizer != nullptr) {
+        const auto found = value.find(entry.name);
+        const auto rest = found == value.end() ? IValue() : found->value();
+        value.insert_or_assign(entry.name,
+                               read_optimizer(saved, entry, names, rest));
+      }
     }
     result.value = value;
     result.content_id = id;

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include <ATen/core/ivalue.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
+#include "ddp/checkpoint/checkpoint.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 
@@ -16,15 +15,6 @@
 // one more file, which torch.load reads.
 namespace ddp::detail {
 
-/// An entry of a checkpoint whose tensors have names in the files: a model's
-/// "fc1.weight" (of other entries than "model": "NAME.fc1.weight"), or an
-/// optimizer's "NAME.state.fc1.weight.exp_avg".
-struct NamedEntry {
-  std::string name;
-  const torch::nn::Module* module = nullptr;  ///< null for an optimizer
-  const torch::optim::Optimizer* optimizer = nullptr;  ///< of LibTorch
-};
-
 /// Returns whether there is a folder of this name.
 bool is_folder(const std::string& path);
 
@@ -33,13 +23,13 @@ bool is_folder(const std::string& path);
 /// @throws c10::Error on all ranks; the previous folder is then unchanged.
 void write_sharded_folder(const std::string& path,
                           c10::Dict<c10::IValue, c10::IValue> value,
-                          const std::vector<NamedEntry>& entries,
+                          const std::vector<CheckpointEntry>& entries,
                           const Communicator& ranks);
 
 /// Reads a checkpoint as `read_torch_file` does. Of a sharded parameter and its
 /// optimizer state only this rank's elements are read; the other elements have
 /// no values, and mostly no memory.
 TorchFile read_sharded_folder(const std::string& path,
-                              const std::vector<NamedEntry>& entries);
+                              const std::vector<CheckpointEntry>& entries);
 
 }  // namespace ddp::detail
