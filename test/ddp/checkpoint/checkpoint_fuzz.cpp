@@ -2,9 +2,6 @@
 //   checkpoint_fuzz [COUNT [SEED]]
 // Each is refused with a one-line error, or the training works with it. Damaged
 // files are torch_file_fuzz's.
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -18,30 +15,12 @@
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "test/support/damage.h"
+#include "test/support/fuzzer.h"
 #include "test/support/temporary_folder.h"
 
 namespace {
 
 using namespace ddp::test;
-
-struct Outcome {
-  size_t read = 0;
-  size_t refused = 0;
-};
-
-/// Runs `work` and counts its outcome. Returns false if an error is not one
-/// clear line.
-bool expect_one_line(const std::function<void()>& work, Outcome& outcome) {
-  try {
-    work();
-    ++outcome.read;
-  } catch (const c10::Error& error) {
-    ++outcome.refused;
-    const std::string text = error.what_without_backtrace();
-    return !text.empty() && text.size() < 1000;
-  }
-  return true;
-}
 
 /// Returns a value that a checkpoint does not have in its place.
 c10::IValue other_value(Random& random) {
@@ -138,35 +117,12 @@ void load_other_values(const std::string& path, Random& random) {
   training.step();
 }
 
-/// Returns false if a loaded value breaks the training, or an error is unclear.
-bool load_other_values(const std::string& path, size_t count, size_t seed) {
-  Random random(seed);
-  Outcome outcome;
-  for (size_t i = 0; i < count; ++i) {
-    std::string problem = "no clear error";
-    try {
-      if (expect_one_line([&] { load_other_values(path, random); }, outcome)) {
-        continue;
-      }
-    } catch (const std::exception& error) {
-      problem = error.what();
-    }
-    std::printf("values %zu of seed %zu: %s\n", i, seed, problem.c_str());
-    return false;
-  }
-  std::printf(
-      "%zu checkpoints with other values: %zu refused, %zu trained on\n",
-      count,
-      outcome.refused,
-      outcome.read);
-  return true;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const size_t count = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 400;
-  const size_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  Fuzzer fuzzer(argc, argv, 400);
+  Random random(fuzzer.seed());
   const TemporaryFolder folder;
-  return load_other_values(folder / "x.pt", count, seed) ? 0 : 1;
+  return fuzzer.run(
+      [&](size_t /*number*/) { load_other_values(folder / "x.pt", random); });
 }

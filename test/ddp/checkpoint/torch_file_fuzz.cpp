@@ -5,12 +5,9 @@
 // protect it. Fails on any other exception and on any other value, and ends if
 // an input takes a minute; sanitizers find the rest.
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -25,6 +22,7 @@
 #include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/checkpoint/pickle/unpickler.h"
 #include "test/support/damage.h"
+#include "test/support/fuzzer.h"
 #include "test/support/pickles.h"
 #include "test/support/same_value.h"
 #include "test/support/temporary_folder.h"
@@ -220,31 +218,9 @@ class Fuzz {
   }
 
   /// Reads one input. Throws another exception than c10::Error if the input is
-  /// neither refused with a short error nor read as it was saved.
+  /// not read as it was saved.
   void run(size_t number) {
-    const auto start = std::chrono::steady_clock::now();
-    ::alarm(60);
-    try {
-      read_one(static_cast<Kind>(number % kKinds), number);
-      ++read_;
-    } catch (const c10::Error& error) {
-      ++refused_;
-      const std::string text = error.what_without_backtrace();
-      if (text.empty() || text.size() >= 1000) {
-        throw std::logic_error("no clear error: " + text);
-      }
-    }
-    ::alarm(0);
-    const std::chrono::duration<double> took =
-        std::chrono::steady_clock::now() - start;
-    longest_ = std::max(longest_, took.count());
-  }
-
-  void print() const {
-    std::printf("%zu refused, %zu read; the longest took %.1f ms",
-                refused_,
-                read_,
-                longest_ * 1e3);
+    read_one(static_cast<Kind>(number % kKinds), number);
   }
 
  private:
@@ -313,30 +289,17 @@ class Fuzz {
   std::vector<std::string> whole_;  // files
   std::vector<Records> contents_;   // of zip files
   std::vector<std::string> pickles_ = pickles();
-  size_t read_ = 0;
-  size_t refused_ = 0;
-  double longest_ = 0;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const size_t count = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4000;
-  const size_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  Fuzz fuzz(seed, {argv + std::min(argc, 3), argv + argc});
-  for (size_t i = 0; i < count; ++i) {
-    try {
-      fuzz.run(i);
-    } catch (const std::exception& error) {
-      std::printf("input %zu of seed %zu: %s\n", i, seed, error.what());
-      return 1;
-    }
-  }
+  Fuzzer fuzzer(argc, argv, 4000);
+  Fuzz fuzz(fuzzer.seed(), fuzzer.files());
+  const int status = fuzzer.run([&](size_t number) { fuzz.run(number); });
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
-  std::printf("seed %zu, %zu inputs: ", seed, count);
-  fuzz.print();
-  std::printf("; at most %ld MB\n", usage.ru_maxrss / 1024);
+  std::printf("at most %ld MB\n", usage.ru_maxrss / 1024);
   // LibTorch alone uses up to 350 MB. Sanitizers keep freed memory.
-  return usage.ru_maxrss / 1024 < 2000 ? 0 : 1;
+  return usage.ru_maxrss / 1024 < 2000 ? status : 1;
 }
