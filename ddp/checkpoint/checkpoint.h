@@ -73,8 +73,8 @@ struct CheckpointEntry {
 /// All tensors in the file are CPU tensors; loading copies them to the device
 /// of the model. Loading maps the file: the ranks of a host read its tensors
 /// from the kernel's page cache, one after the other. Saving copies tensors of
-/// GPUs and of sharded optimizers to the host memory of rank 0, one after the
-/// other. A file from Python with the same entries
+/// GPUs, of sharded models and of their optimizers to the host memory of rank
+/// 0, one after the other. A file from Python with the same entries
 /// loads too, if torch.save of PyTorch 1.6 or later wrote it with pickle
 /// protocol 2 or later, and its numbers are not NumPy's. The floating-point
 /// tensors of a model, in any file, are converted to the dtype of the model,

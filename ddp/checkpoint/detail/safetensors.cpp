@@ -1,7 +1,5 @@
 #include "ddp/checkpoint/detail/safetensors.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -46,7 +44,7 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 16> kDtypes{
      {"I64", at::kLong},
      {"U64", at::kUInt64}}};
 
-const char* name_of_dtype(const PieceToWrite& piece) {
+const char* name_of_dtype(const TensorPiece& piece) {
   const auto* found =
       std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& one) {
         return one.second == piece.elements.scalar_type();
@@ -83,47 +81,43 @@ std::vector<int64_t> integers_of(const JsonValue& list) {
 }
 
 /// Returns a tensor's part in the bytes of a file's tensors.
-SavedPiece piece_of(const std::string& name,
-                    const JsonValue& entry,
-                    const std::optional<JsonValue>& sharding,
-                    const at::Tensor& data,
-                    std::vector<std::pair<int64_t, int64_t>>& ranges) {
-  SavedPiece piece{name, dtype_of(entry.at("dtype")), {}, {}};
-  piece.place.sizes = integers_of(entry.at("shape"));
-  piece.place.offsets = sharding
-                            ? integers_of(sharding->at(name).at(kSavedOffsets))
-                            : std::vector<int64_t>(piece.place.sizes.size(), 0);
+TensorPiece piece_of(const std::string& name,
+                     const JsonValue& entry,
+                     const std::optional<JsonValue>& sharding,
+                     const at::Tensor& data) {
+  const auto dtype = dtype_of(entry.at("dtype"));
+  const auto sizes = integers_of(entry.at("shape"));
+  const auto offsets = sharding
+                           ? integers_of(sharding->at(name).at(kSavedOffsets))
+                           : std::vector<int64_t>(sizes.size(), 0);
   const auto range = integers_of(entry.at(kDataOffsets));
-  bool is_valid = piece.place.offsets.size() == piece.place.sizes.size() &&
-                  range.size() == 2 && range[0] <= range[1] &&
-                  range[1] <= data.numel();
-  auto bytes = static_cast<int64_t>(c10::elementSize(piece.dtype));
-  auto sizes = piece.place.sizes;
-  sizes.push_back(bytes);
+  bool is_valid = offsets.size() == sizes.size() && range.size() == 2 &&
+                  range[0] <= range[1] && range[1] <= data.numel();
+  auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
   bool is_empty = false;
-  for (size_t i = 0; is_valid && i < piece.place.sizes.size(); ++i) {
-    const int64_t size = piece.place.sizes[i];
+  for (size_t i = 0; is_valid && i < sizes.size(); ++i) {
+    const int64_t size = sizes[i];
     is_empty = is_empty || size == 0;
     // Strides must be representable, also of a tensor without elements.
     is_valid =
         !__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes) &&
-        piece.place.offsets[i] <= std::numeric_limits<int64_t>::max() - size;
+        offsets[i] <= std::numeric_limits<int64_t>::max() - size;
   }
   if (!is_valid || range[1] - range[0] != (is_empty ? 0 : bytes)) {
     entry.refuse("a tensor with as many bytes in the file as its shape has");
   }
-  piece.bytes = data.narrow(0, range[0], range[1] - range[0]).view(sizes);
-  ranges.emplace_back(range[0], range[1]);
-  return piece;
+  auto elements = data.narrow(0, range[0], range[1] - range[0]);
+  // Another writer need not align a tensor.
+  if (elements.storage_offset() %
+          static_cast<int64_t>(c10::elementSize(dtype)) !=
+      0) {
+    elements = elements.clone();
+  }
+  return {name, offsets, elements.view(dtype).view(sizes)};
 }
 
 at::Tensor map_whole(const std::string& path) {
-  const FileDescriptor file(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  TORCH_CHECK(file && ::fstat(file.get(), &status) == 0, std::strerror(errno));
-  TORCH_CHECK(S_ISREG(status.st_mode), "it is not a regular file");
-  const auto size = static_cast<uint64_t>(status.st_size);
+  const auto [file, size] = open_to_read(path);
   TORCH_CHECK(size >= kLengthSize, kCutOff);
   auto bytes = map_file(file.get(), 0, size);
   TORCH_CHECK(bytes.defined(), "it cannot be mapped: ", std::strerror(errno));
@@ -133,7 +127,7 @@ at::Tensor map_whole(const std::string& path) {
 }  // namespace
 
 void write_safetensors(const std::string& path,
-                       std::vector<PieceToWrite> pieces) {
+                       std::vector<TensorPiece> pieces) {
   // As in safetensors: so that each tensor is aligned in the file.
   std::stable_sort(
       pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
@@ -183,20 +177,14 @@ SafetensorsFile read_safetensors(const std::string& path) {
     }
   }
   SafetensorsFile file;
-  std::vector<std::pair<int64_t, int64_t>> ranges;
+  size_t used = 0;
   for (const auto& [name, entry] : header.members()) {
     if (name != kMetadata) {
-      file.pieces.push_back(piece_of(name, entry, sharding, data, ranges));
+      file.pieces.push_back(piece_of(name, entry, sharding, data));
+      used += file.pieces.back().elements.nbytes();
     }
   }
-  // Each byte belongs to one tensor.
-  std::sort(ranges.begin(), ranges.end());
-  int64_t end = 0;
-  for (const auto& [first, last] : ranges) {
-    TORCH_CHECK(first == end, kCutOff);
-    end = last;
-  }
-  TORCH_CHECK(end == data.numel(), kCutOff);
+  TORCH_CHECK(used == data.nbytes(), kCutOff);
   file.content_id = std::to_string(crc32(text.data(), text.size())) + "/" +
                     std::to_string(bytes.numel());
   return file;

@@ -16,12 +16,12 @@
 #include "ddp/base/atomic_folder.h"
 #include "ddp/checkpoint/detail/rectangles.h"
 #include "ddp/checkpoint/detail/safetensors.h"
+#include "ddp/checkpoint/detail/sharded_state.h"
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/state/optimizer_state.h"
 #include "ddp/checkpoint/state_dict.h"
 #include "ddp/job/error_text.h"
-#include "ddp/shard/sharded_units.h"
 #include "ddp/shard/unit.h"
 
 namespace ddp::detail {
@@ -29,15 +29,13 @@ namespace {
 
 using c10::IValue;
 using Dict = c10::Dict<IValue, IValue>;
-using Pieces = std::vector<SavedPiece>;
+using Pieces = std::vector<TensorPiece>;
 using Saved = std::map<std::string, Pieces>;  // by the tensor's name
 
 constexpr const char* kRest = "training.pt";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr const char* kModel = "model";
 constexpr const char* kState = "state";
-constexpr const char* kNotWhole =
-    "a file is missing: the parts do not make a whole of \"";
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() &&
@@ -68,9 +66,6 @@ std::string prefix_of(const CheckpointEntry& entry) {
 using TensorId = std::tuple<const void*, int64_t, int64_t>;
 
 TensorId id_of(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) {
-    return {tensor.unsafeGetTensorImpl(), 0, 0};
-  }
   const auto place = unit_place_of(tensor);
   return place.unit != nullptr
              ? TensorId(place.unit, static_cast<int64_t>(place.index), -1)
@@ -119,7 +114,7 @@ std::vector<at::Tensor> parameters_of(
 }
 
 /// The files of this rank.
-using Files = std::vector<std::vector<PieceToWrite>>;
+using Files = std::vector<std::vector<TensorPiece>>;
 
 /// Adds this rank's rectangles of a tensor. A file has at most one of them.
 void add_tensor(const std::string& name,
@@ -143,14 +138,12 @@ void add_tensor(const std::string& name,
   }
   const auto& [elements, first] = deferred->part();
   size_t file = 0;
+  int64_t begin = elements.storage_offset();
   for (const auto& place : rectangles_of_run(like, first, elements.numel())) {
-    int64_t begin = elements.storage_offset() - first;
-    for (size_t i = 0; i < place.offsets.size(); ++i) {
-      begin += place.offsets[i] * like.stride(static_cast<int64_t>(i));
-    }
     add(file++,
         place.offsets,
         elements.as_strided(place.sizes, like.strides(), begin));
+    begin += place.numel();
   }
 }
 
@@ -184,73 +177,55 @@ Files move_tensors(const Dict& value,
   return files;
 }
 
-/// Returns the whole tensor of which the pieces are parts.
-/// @throws c10::Error if the pieces do not make it.
-Rectangle extent_of(const Pieces& pieces) {
-  const auto& first = pieces[0];
-  Rectangle whole{std::vector<int64_t>(first.place.sizes.size(), 0),
-                  first.place.sizes};
-  int64_t missing = 0;
-  bool is_whole = true;
-  for (const auto& piece : pieces) {
-    const auto& [offsets, sizes] = piece.place;
-    is_whole = is_whole && piece.dtype == first.dtype &&
-               sizes.size() == whole.sizes.size();
-    for (size_t i = 0; is_whole && i < sizes.size(); ++i) {
-      whole.sizes[i] = std::max(whole.sizes[i], offsets[i] + sizes[i]);
-    }
-    missing -= piece.place.numel();
-  }
-  int64_t most = first.bytes.size(-1);
-  for (const auto size : whole.sizes) {
-    is_whole = is_whole &&
-               !__builtin_mul_overflow(most, std::max<int64_t>(size, 1), &most);
-  }
-  TORCH_CHECK(
-      is_whole && missing + whole.numel() == 0, kNotWhole, first.name, "\"");
-  return whole;
+Rectangle rectangle_of(const TensorPiece& piece) {
+  return {piece.offsets, piece.elements.sizes().vec()};
 }
 
-/// Reads a tensor, with the strides of `like` if they fit. If `like` is
-/// sharded, only this rank's elements get values.
-at::Tensor read_tensor(const Pieces& pieces, at::Tensor like) {
-  const auto whole = extent_of(pieces);
-  const auto place = like.defined() ? unit_place_of(like) : UnitPlace();
-  const bool is_sharded = place.unit != nullptr && !place.unit->is_private();
-  if (is_sharded) {
-    like = place.unit->parameters()[place.index].tensor;
+/// Reads a tensor with the sizes and strides of `of`, or of the parameter of
+/// which it is a leaf. Of a sharded parameter only this rank's elements get
+/// values.
+/// @throws c10::Error if the pieces do not make the tensor.
+at::Tensor read_tensor(const Pieces& pieces, const at::Tensor& of) {
+  const auto value = whole_parameter(of);
+  const auto deferred = as_deferred(value);
+  const auto& like = deferred ? deferred->like() : of;
+  const Rectangle whole{
+      std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
+      like.sizes().vec()};
+  const auto dtype = pieces[0].elements.scalar_type();
+  const auto check = [&](bool is_whole) {
+    TORCH_CHECK(is_whole,
+                "the parts do not make a whole of \"",
+                pieces[0].name,
+                "\", of shape ",
+                like.sizes(),
+                ": a file is missing, or of another model");
+  };
+  for (const auto& piece : pieces) {
+    const auto place = rectangle_of(piece);
+    check(piece.elements.scalar_type() == dtype &&
+          piece.elements.dim() == like.dim() &&
+          intersection_of(place, whole).sizes == place.sizes);
   }
-  const bool fits = like.defined() && like.sizes() == whole.sizes &&
-                    like.is_non_overlapping_and_dense();
-  const auto options = at::TensorOptions(pieces[0].dtype);
-  auto tensor = fits ? at::empty_strided(whole.sizes, like.strides(), options)
-                     : at::empty(whole.sizes, options);
-  std::vector<Rectangle> parts{whole};
-  if (is_sharded && fits) {
-    const int rank = place.unit->owner().group()->getRank();
-    const auto [begin, size] = place.unit->part_of(place.index, rank);
-    parts = rectangles_of_run(like, begin, size);
+  auto tensor =
+      at::empty_like(like, at::TensorOptions(dtype).device(c10::kCPU));
+  auto parts = std::vector{whole};
+  if (deferred) {
+    const auto& [mine, first] = deferred->part();
+    parts = rectangles_of_run(like, first, mine.numel());
   }
-  auto sizes = whole.sizes;
-  auto strides = tensor.strides().vec();
-  for (auto& stride : strides) {
-    stride *= tensor.element_size();
-  }
-  sizes.push_back(tensor.element_size());
-  strides.push_back(1);
-  const auto bytes =
-      at::from_blob(tensor.mutable_data_ptr(), sizes, strides, at::kByte);
   for (const auto& part : parts) {
     int64_t missing = part.numel();
     for (const auto& piece : pieces) {
-      const auto both = intersection_of(part, piece.place);
+      const auto place = rectangle_of(piece);
+      const auto both = intersection_of(part, place);
       if (both.numel() > 0) {
-        narrow_to(bytes, whole, both)
-            .copy_(narrow_to(piece.bytes, piece.place, both));
+        narrow_to(tensor, whole, both)
+            .copy_(narrow_to(piece.elements, place, both));
         missing -= both.numel();
       }
     }
-    TORCH_CHECK(missing == 0, kNotWhole, pieces[0].name, "\"");
+    check(missing == 0);
   }
   return tensor;
 }
@@ -309,11 +284,11 @@ IValue read_optimizer(const Saved& saved,
          found->first.compare(0, prefix.size(), prefix) == 0;
          ++found) {
       const auto field = found->first.substr(prefix.size());
-      // "step" has another shape than the parameter.
+      // The number of steps is a scalar.
       fields.insert(
           field,
           read_tensor(found->second,
-                      field == "step" ? at::Tensor() : parameters[i]));
+                      field == "step" ? at::scalar_tensor(0) : parameters[i]));
     }
     if (!fields.empty()) {
       states.toGenericDict().insert(static_cast<int64_t>(i), fields);
@@ -362,10 +337,9 @@ void write_sharded_folder(const std::string& path,
     for (size_t rank = 0; is_first && rank < counts.size(); ++rank) {
       const size_t written = std::stoul(counts[rank]);
       for (size_t i = 0; i < written; ++i) {
+        const auto file = temporary + "/" + file_name(rank, i, written);
         TORCH_CHECK(
-            FileDescriptor(
-                ::open((temporary + "/" + file_name(rank, i, written)).c_str(),
-                       O_RDONLY | O_CLOEXEC)),
+            ::access(file.c_str(), F_OK) == 0,
             "rank 0 does not see the file that rank ",
             rank,
             " wrote; choose a folder of a file system that all ranks share");

@@ -124,14 +124,16 @@ uint32_t crc32(const void* data, size_t size, uint32_t before) {
   return libtorch::crc32_fast(data, size, before);
 }
 
-ZipReader::ZipReader(const std::string& path)
-    : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+OpenedFile open_to_read(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  TORCH_CHECK(file_ && ::fstat(file_.get(), &status) == 0,
-              std::strerror(errno));
+  TORCH_CHECK(file && ::fstat(file.get(), &status) == 0, std::strerror(errno));
   TORCH_CHECK(S_ISREG(status.st_mode), "it is not a regular file");
-  file_size_ = static_cast<uint64_t>(status.st_size);
-  const auto start = read_file(0, std::min(file_size_, kOldStart));
+  return {std::move(file), static_cast<uint64_t>(status.st_size)};
+}
+
+ZipReader::ZipReader(const std::string& path) : file_(open_to_read(path)) {
+  const auto start = read_file(0, std::min(file_.size, kOldStart));
   TORCH_CHECK(start.find(kOldMagic) == std::string::npos,
               "it has torch.save's format before PyTorch 1.6; load it in "
               "Python and save it again: torch.save(torch.load(path), path)");
@@ -173,7 +175,7 @@ ZipReader::Record ZipReader::map(const std::string& name) const {
   const uint64_t offset = data_offset(entry);
   Record record;
   if (entry.size >= kLeastMapped && offset % c10::gAlignment == 0) {
-    record.bytes = map_file(file_.get(), offset, entry.size);
+    record.bytes = map_file(file_.descriptor.get(), offset, entry.size);
   }
   if (!record.bytes.defined()) {
     return read(name);
@@ -207,11 +209,12 @@ void ZipReader::check_sum(const Entry& entry, uint32_t crc) const {
 }
 
 void ZipReader::read_file(uint64_t offset, void* out, uint64_t size) const {
-  TORCH_CHECK(offset <= file_size_ && size <= file_size_ - offset, kCutOff);
+  TORCH_CHECK(offset <= file_.size && size <= file_.size - offset, kCutOff);
   auto* bytes = static_cast<char*>(out);
   while (size > 0) {
     const auto count = retry_interrupted([&] {
-      return ::pread(file_.get(), bytes, size, static_cast<off_t>(offset));
+      return ::pread(
+          file_.descriptor.get(), bytes, size, static_cast<off_t>(offset));
     });
     TORCH_CHECK(count >= 0, std::strerror(errno));
     TORCH_CHECK(count > 0, kCutOff);  // truncated meanwhile
@@ -223,7 +226,7 @@ void ZipReader::read_file(uint64_t offset, void* out, uint64_t size) const {
 
 std::string ZipReader::read_file(uint64_t offset, uint64_t size) const {
   // Checked before the allocation, since `size` may be any number.
-  TORCH_CHECK(size <= file_size_, kCutOff);
+  TORCH_CHECK(size <= file_.size, kCutOff);
   std::string bytes(size, '\0');
   read_file(offset, bytes.data(), size);
   return bytes;
@@ -241,15 +244,15 @@ uint64_t ZipReader::data_offset(const Entry& entry) const {
               kCutOff);
   const uint64_t offset =
       entry.header_offset + header.size() + get<uint16_t>(header, 28);
-  TORCH_CHECK(offset <= file_size_ && entry.size <= file_size_ - offset,
+  TORCH_CHECK(offset <= file_.size && entry.size <= file_.size - offset,
               kCutOff);
   return offset;
 }
 
 ZipReader::Directory ZipReader::find_directory() const {
   const uint64_t tail_size =
-      std::min(file_size_, kEnd64LocatorSize + kEndSize + kMaxComment);
-  const auto tail = read_file(file_size_ - tail_size, tail_size);
+      std::min(file_.size, kEnd64LocatorSize + kEndSize + kMaxComment);
+  const auto tail = read_file(file_.size - tail_size, tail_size);
   TORCH_CHECK(tail_size >= kEndSize, kCutOff);
   // The end record is at the end of the file, followed only by its own comment.
   size_t end = tail_size - kEndSize;
@@ -290,8 +293,8 @@ uint64_t ZipReader::add_entry(std::string_view directory) {
   entry.size = widen(get<uint32_t>(directory, 20), zip64);
   entry.header_offset = widen(get<uint32_t>(directory, 42), zip64);
   TORCH_CHECK((unpacked_size == entry.size || entry.method != kStored) &&
-                  entry.header_offset <= file_size_ &&
-                  entry.size <= file_size_ - entry.header_offset,
+                  entry.header_offset <= file_.size &&
+                  entry.size <= file_.size - entry.header_offset,
               kCutOff);
   has_check_sums_ |= entry.crc != 0;
   TORCH_CHECK(

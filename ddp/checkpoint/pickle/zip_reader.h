@@ -18,6 +18,15 @@ namespace ddp::detail {
 /// @param before  check sum of the bytes before these.
 uint32_t crc32(const void* data, size_t size, uint32_t before = 0);
 
+/// A file to read.
+struct OpenedFile {
+  FileDescriptor descriptor;
+  uint64_t size = 0;
+};
+/// Opens a file without blocking.
+/// @throws c10::Error with the reason if it cannot be read or is not regular.
+OpenedFile open_to_read(const std::string& path);
+
 /// Maps bytes of a file, of dtype uint8. Writing to them does not change the
 /// file. Returns an undefined tensor if the file system does not support this.
 at::Tensor map_file(int fd, uint64_t offset, uint64_t size);
@@ -88,8 +97,7 @@ class ZipReader {
   uint64_t data_offset(const Entry& entry) const;
   void check_sum(const Entry& entry, uint32_t crc) const;
 
-  FileDescriptor file_;
-  uint64_t file_size_ = 0;
+  OpenedFile file_;
   std::unordered_map<std::string, Entry> entries_;
   bool has_check_sums_ = false;
 };

@@ -272,6 +272,21 @@ TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
   }
 }
 
+TEST_CASE("a file need not align its tensors", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const auto file = folder / "a.safetensors";
+  detail::write_safetensors(file,
+                            {{"weight", {0, 0}, torch::ones({4, 3})},
+                             {"bias", {0}, torch::ones({4})}});
+  auto bytes = test::read_file(file);
+  ++bytes[0];  // the length of the header
+  bytes.insert(bytes.rfind('}') + 1, " ");
+  test::write_file(file, bytes);
+  torch::nn::Linear net(3, 4);
+  Checkpoint(net).load(folder.path());
+  CHECK(torch::equal(net->weight, torch::ones({4, 3})));
+}
+
 TEST_CASE("a save into a folder with other files is an error of all ranks",
           "[sharded_folder]") {
   const TemporaryFolder folder;
