@@ -23,24 +23,12 @@ void expect(bool condition, const std::string& problem) {
   }
 }
 
-/// Returns the target of a symbolic link, or PATH itself. (Does not use
-/// std::filesystem, since LibTorch's wheel exports parts of another
-/// compiler's.)
+/// Returns the path of the file to replace.
 std::string resolve(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return path;
-  }
-  expect(S_ISREG(status.st_mode),
+  expect(::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode),
          "it is there already and is not a regular file");
-  const std::unique_ptr<char, decltype(&std::free)> real(
-      ::realpath(path.c_str(), nullptr), &std::free);
-  return real ? real.get() : path;
-}
-
-std::string folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  return real_path(path);
 }
 
 std::optional<mode_t> mode_of(const std::string& path) {
@@ -98,6 +86,23 @@ int Disk::exchange(const std::string& one, const std::string& other) {
 
 int Disk::remove(const std::string& path) {
   return ::unlink(path.c_str()) == 0 ? 0 : errno;
+}
+
+int Disk::sync_folder(const std::string& path) {
+  const FileDescriptor folder(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder ? sync(folder.get()) : errno;
+}
+
+std::string real_path(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(
+      ::realpath(path.c_str(), nullptr), &std::free);
+  return real ? real.get() : path;
+}
+
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
 Disk& AtomicFile::real_disk() {
@@ -181,9 +186,7 @@ void AtomicFile::commit() {
   check(disk_.sync(file_.get()), "syncing");
   check(disk_.rename(temporary_, path_), "renaming");
   file_ = FileDescriptor();
-  const FileDescriptor folder(
-      ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check(folder ? disk_.sync(folder.get()) : errno, "syncing the folder of");
+  check(disk_.sync_folder(folder_of(path_)), "syncing the folder of");
 }
 
 void AtomicFile::check(int error, const char* step) const {

@@ -22,7 +22,17 @@ class Disk {
   /// Exchanges two names; EINVAL or ENOSYS if the file system cannot.
   virtual int exchange(const std::string& one, const std::string& other);
   virtual int remove(const std::string& path);
+  /// Opens a folder and calls `sync`.
+  int sync_folder(const std::string& path);
 };
+
+/// Returns the target of a symbolic link, or PATH itself. (Does not use
+/// std::filesystem, since LibTorch's wheel exports parts of another
+/// compiler's.)
+std::string real_path(const std::string& path);
+
+/// Returns the folder that holds a file or folder, for system calls.
+std::string folder_of(const std::string& path);
 
 /// Replaces a file atomically: a reader, now or after a crash at any point,
 /// finds either the complete old or the complete new content. The content is

@@ -12,6 +12,13 @@ namespace ddp::detail {
 /// @throws std::system_error if the folder cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
 
+/// Returns whether there is a folder of this name.
+bool is_folder(const std::string& path);
+
+/// Removes a folder of files. Returns 0, also if there is none, or the errno of
+/// the first failure.
+int remove_folder(const std::string& folder, Disk& disk);
+
 /// Replaces a folder of files atomically: a reader, now or after a crash at any
 /// point, finds either the complete old or the complete new folder. The new
 /// folder is PATH.tmp until `commit`. The caller syncs the files in it.

@@ -4,6 +4,7 @@
 #include <array>
 #include <sstream>
 
+#include "ddp/base/atomic_folder.h"
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
 #include "ddp/checkpoint/detail/sharded_folder.h"
@@ -253,10 +254,8 @@ IValue Checkpoint::collect(const std::string& path,
   file.insert(kEpoch, epoch_);
   file.insert(kStep, step_);
   const detail::RngState rng(modules());
-  const auto states = ranks.gather(detail::to_bytes(rng.state_dict()));
-  if (ranks.rank() == 0) {
-    file.insert(kRng, list_of(states));
-  }
+  file.insert(
+      kRng, list_of(ranks.gather_on_first(detail::to_bytes(rng.state_dict()))));
   file.insert(kVersion, kFormatVersion);
   return file;
 }

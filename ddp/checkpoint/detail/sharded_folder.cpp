@@ -1,10 +1,8 @@
 #include "ddp/checkpoint/detail/sharded_folder.h"
 
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -46,16 +44,8 @@ bool is_own(const std::string& name) {
   return name == kRest || ends_with(name, kSuffix) || ends_with(name, ".tmp");
 }
 
-/// Returns the name of HuggingFaceStorageWriter.
-std::string file_name(size_t rank, size_t index, size_t count) {
-  std::array<char, 96> name{};
-  std::snprintf(name.data(),
-                name.size(),
-                "shard-%05zu-model-%05zu-of-%05zu.safetensors",
-                rank + 1,
-                index + 1,
-                count);
-  return name.data();
+std::string file_name(size_t rank, size_t index) {
+  return c10::str("rank-", rank, "-", index, kSuffix);
 }
 
 std::string prefix_of(const CheckpointEntry& entry) {
@@ -300,11 +290,6 @@ IValue read_optimizer(const Saved& saved,
 
 }  // namespace
 
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 void write_sharded_folder(const std::string& path,
                           Dict value,
                           const std::vector<CheckpointEntry>& entries,
@@ -322,28 +307,23 @@ void write_sharded_folder(const std::string& path,
     }
   });
   const auto temporary = ranks.gather(folder ? folder->temporary() : "")[0];
-  const size_t count = files.size();
   run([&] {
-    for (size_t i = 0; i < count; ++i) {
-      write_safetensors(temporary + "/" + file_name(ranks.rank(), i, count),
-                        files[i]);
+    for (size_t i = 0; i < files.size(); ++i) {
+      write_safetensors(temporary + "/" + file_name(ranks.rank(), i), files[i]);
     }
     if (is_first) {
       write_torch_file(temporary + "/" + kRest, value);
     }
   });
-  const auto counts = ranks.gather_on_first(std::to_string(count));
+  const auto counts = ranks.gather_on_first(std::to_string(files.size()));
   run([&] {
     for (size_t rank = 0; is_first && rank < counts.size(); ++rank) {
-      const size_t written = std::stoul(counts[rank]);
-      for (size_t i = 0; i < written; ++i) {
-        const auto file = temporary + "/" + file_name(rank, i, written);
-        TORCH_CHECK(
-            ::access(file.c_str(), F_OK) == 0,
-            "rank 0 does not see the file that rank ",
-            rank,
-            " wrote; choose a folder of a file system that all ranks share");
-      }
+      const auto file = temporary + "/" + file_name(rank, 0);
+      TORCH_CHECK(
+          counts[rank] == "0" || ::access(file.c_str(), F_OK) == 0,
+          "rank 0 does not see the files that rank ",
+          rank,
+          " wrote; choose a folder of a file system that all ranks share");
     }
     if (is_first) {
       folder->commit();

@@ -15,9 +15,6 @@
 // one more file, which torch.load reads.
 namespace ddp::detail {
 
-/// Returns whether there is a folder of this name.
-bool is_folder(const std::string& path);
-
 /// Writes a checkpoint; see `Checkpoint::save_sharded`. Collective.
 /// @param value  of the file. DeferredTensors have parts.
 /// @throws c10::Error on all ranks; the previous folder is then unchanged.
