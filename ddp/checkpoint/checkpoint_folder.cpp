@@ -17,17 +17,26 @@
 namespace ddp {
 namespace {
 
-/// Removes obsolete files. A failure only causes a warning.
+/// Removes obsolete checkpoints. A failure only causes a warning.
 void remove_files(const std::string& folder,
                   const std::vector<std::string>& names,
                   detail::Disk& disk) {
   for (const auto& name : names) {
-    const int error = disk.remove(folder + "/" + name);
+    auto path = folder + "/" + name;
+    int error = 0;
+    if (!detail::is_folder(path)) {
+      error = disk.remove(path);
+    } else {
+      // A kill must not leave a part of a checkpoint under its name.
+      if (detail::step_of(name)) {
+        error = disk.rename(path, path + ".tmp");
+        path += ".tmp";
+      }
+      error = error != 0 ? error : detail::remove_folder(path, disk);
+    }
     if (error != 0 && error != ENOENT) {
       TORCH_WARN("Cannot remove ",
-                 folder,
-                 "/",
-                 name,
+                 path,
                  ", which is not needed any more: ",
                  std::strerror(error));
     }
@@ -47,6 +56,9 @@ CheckpointFolder::CheckpointFolder(std::string folder,
     : folder_(std::move(folder)), options_(options), disk_(disk) {
   TORCH_CHECK(options_.keep_last() >= 1,
               "Expected keep_last of at least 1, but got 0");
+  TORCH_CHECK(!options_.sharded() || !options_.in_background(),
+              "Expected a CheckpointFolder either sharded or in the "
+              "background, but got both; leave one of them out");
 }
 
 CheckpointFolder::~CheckpointFolder() {
@@ -80,19 +92,40 @@ void CheckpointFolder::save(const Checkpoint& checkpoint) {
   }
   const auto step = checkpoint.step();
   const auto path = folder_ + "/" + detail::checkpoint_name(step);
+  if (options_.sharded()) {
+    detail::SavePlan plan;
+    ranks.run_on_all([&] {
+      if (ranks.rank() == 0) {
+        plan = prepare(path, step);
+        remove_files(folder_, plan.before, disk_);
+      }
+    });
+    checkpoint.save_sharded(path);
+    remove_files(folder_, plan.after, disk_);
+    unsound_.clear();
+    return;
+  }
   const auto value = checkpoint.collect(path, ranks);
   Checkpoint::write_on_first(
       path, value, ranks, [&] { write(path, step, value); });
 }
 
+/// Makes the folder.
+detail::SavePlan CheckpointFolder::prepare(const std::string& path,
+                                           int64_t step) {
+  return detail::explain("Cannot save " + path, [&] {
+    // An error is ignored here: opening the file then fails with its reason.
+    ::mkdir(folder_.c_str(), 0777);
+    return detail::plan_save(
+        detail::names_in(folder_), unsound_, step, options_.keep_last());
+  });
+}
+
 void CheckpointFolder::write(const std::string& path,
                              int64_t step,
                              const c10::IValue& value) {
+  auto plan = prepare(path, step);
   auto work = detail::explain("Cannot save " + path, [&] {
-    // An error is ignored here: opening the file then fails with its reason.
-    ::mkdir(folder_.c_str(), 0777);
-    auto plan = detail::plan_save(
-        detail::names_in(folder_), unsound_, step, options_.keep_last());
     auto pickled = detail::pickle(value);
     if (options_.in_background()) {
       detail::copy_storages(pickled);

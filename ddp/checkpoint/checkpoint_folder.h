@@ -18,7 +18,8 @@ namespace ddp {
 
 namespace detail {
 class Disk;
-}
+struct SavePlan;
+}  // namespace detail
 
 /// Options of `CheckpointFolder`; the same on all ranks, which do not compare
 /// them.
@@ -37,16 +38,21 @@ struct CheckpointFolderOptions {
   /// thread of rank 0 writes the file and the training goes on. The next `save`
   /// waits until the file is on the disk.
   TORCH_ARG(bool, in_background) = false;
+  /// Whether each checkpoint is a folder, into which all ranks write at the
+  /// same time: for large models of type `FullyShardedDataParallel`. See
+  /// `Checkpoint::save_sharded`. Not together with `in_background`.
+  TORCH_ARG(bool, sharded) = false;
   /// Maximum time to wait for a background write. The other ranks wait for rank
   /// 0 in a collective, so the group's time-out must be longer.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
 };
 
 /// Keeps the last checkpoints of a training in a folder, one file per saved
-/// step (step-000000120.pt), and loads the newest valid checkpoint.
+/// step (step-000000120.pt), and loads the newest valid checkpoint. With
+/// `sharded` a folder has the name of the file.
 ///
-/// Only rank 0 writes to the folder; every rank reads. Only one training at a
-/// time may write to a folder.
+/// Without `sharded` only rank 0 writes to the folder; every rank reads. Only
+/// one training at a time may write to a folder.
 ///
 /// Thread contract: one thread per rank. `save` and `load` are collective over
 /// the ranks of the Checkpoint, and `wait` over the ranks of the last `save` or
@@ -67,7 +73,8 @@ struct CheckpointFolderOptions {
 class CheckpointFolder {
  public:
   /// @param folder  created by the first `save` if its parent folder exists.
-  /// @throws c10::Error if `keep_last` is 0.
+  /// @throws c10::Error if `keep_last` is 0, or for `sharded` together with
+  ///   `in_background`.
   explicit CheckpointFolder(std::string folder,
                             const CheckpointFolderOptions& options = {});
   /// For tests: writes with `disk`, which must outlive this object.
@@ -116,6 +123,7 @@ class CheckpointFolder {
   void wait();
 
  private:
+  detail::SavePlan prepare(const std::string& path, int64_t step);
   void write(const std::string& path, int64_t step, const c10::IValue& value);
   void finish_write();
 

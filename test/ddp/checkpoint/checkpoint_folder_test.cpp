@@ -129,6 +129,10 @@ TEST_CASE("A folder keeps the last checkpoints and loads the newest",
   CHECK_THROWS_WITH(
       CheckpointFolder(path, CheckpointFolderOptions().keep_last(0)),
       Contains("keep_last of at least 1"));
+  CHECK_THROWS_WITH(
+      CheckpointFolder(
+          path, CheckpointFolderOptions().sharded(true).in_background(true)),
+      Contains("either sharded or in the background"));
 }
 
 TEST_CASE("The newest sound checkpoint is loaded", "[checkpoint_folder]") {
@@ -263,10 +267,13 @@ TEST_CASE("All ranks load the same checkpoint of a folder",
 
 TEST_CASE("Ranks save to a folder together", "[checkpoint_folder]") {
   const TemporaryFolder parent;
-  const bool in_background = GENERATE(false, true);
+  const std::string kind = GENERATE("file", "background", "sharded");
+  CAPTURE(kind);
   const auto path = parent / "checkpoints";
-  const auto options =
-      CheckpointFolderOptions().keep_last(2).in_background(in_background);
+  const auto options = CheckpointFolderOptions()
+                           .keep_last(2)
+                           .in_background(kind == "background")
+                           .sharded(kind == "sharded");
   ddp::test::run_ranks(3, [&](const Group& group) {
     Training training(group);
     CheckpointFolder folder(path, options);

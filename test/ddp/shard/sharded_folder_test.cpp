@@ -11,6 +11,7 @@
 #include "ddp/base/atomic_folder.h"
 #include "ddp/checkpoint/detail/rectangles.h"
 #include "ddp/checkpoint/detail/safetensors.h"
+#include "ddp/checkpoint_folder.h"
 #include "ddp/data/distributed_sampler.h"
 #include "test/ddp/shard/sharded_training.h"
 #include "test/support/temporary_folder.h"
@@ -270,6 +271,38 @@ TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
   } else {
     CHECK_THAT(error, Contains("do not make a whole of \"weight\""));
   }
+}
+
+TEST_CASE("a CheckpointFolder keeps the last folders of shards",
+          "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const auto options = CheckpointFolderOptions().keep_last(2).sharded(true);
+  const auto saves = folder / "saves";
+  run(3, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, Elementwise::adamw);
+    CheckpointFolder checkpoints(saves, options);
+    for (int step = 1; step <= 3; ++step) {
+      training->train(step, 1);
+      checkpoints.save(training->checkpoint->step(step));
+      training->checkpoint->save(folder / std::to_string(step));
+    }
+  });
+  CHECK(detail::names_in(saves).size() == 2);
+  // The rest of a killed save, and a checkpoint that is damaged.
+  ::mkdir((saves + "/step-000000004.pt.tmp").c_str(), 0777);
+  test::write_file(saves + "/step-000000004.pt.tmp/training.pt", "");
+  test::write_file(saves + "/step-000000003.pt/training.pt", "");
+  run(2, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, Elementwise::adamw);
+    CheckpointFolder checkpoints(saves, options);
+    TORCH_CHECK(checkpoints.load(*training->checkpoint));
+    TORCH_CHECK(training->checkpoint->step() == 2);
+    training->checkpoint->save(folder / "loaded");
+    checkpoints.save(training->checkpoint->step(5));
+  });
+  check_equal(values_in(folder / "2"), values_in(folder / "loaded"));
+  CHECK(test::files_in(saves) == std::vector{saves + "/step-000000002.pt",
+                                             saves + "/step-000000005.pt"});
 }
 
 TEST_CASE("a file need not align its tensors", "[sharded_folder]") {
