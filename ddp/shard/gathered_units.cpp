@@ -191,21 +191,17 @@ void GatheredUnits::finish_comparison() {
   }
   wait(work, *comparisons_, what);
   const auto all = copy_result(codes, c10::kCPU, *comparisons_, what);
-  const auto* mine =
-      all.const_data_ptr<int64_t>() + 2 * ptrdiff_t{group()->getRank()};
+  if (all.equal(all[group()->getRank()].expand_as(all))) {
+    return;
+  }
   std::string text;
-  bool differs = false;
   for (int rank = 0; rank < group()->getSize(); ++rank) {
     const auto* its = all.const_data_ptr<int64_t>() + 2 * ptrdiff_t{rank};
     const auto code = static_cast<size_t>(its[1]);
-    differs = differs || its[0] != mine[0] || its[1] != mine[1];
     text += c10::str(rank == 0 ? "" : ", ", "rank ", rank, " uses ");
     text += its[0] == number_ ? units()[code / kUses]->name()
                               : "those of another model";
     text += c10::str(" in ", kNames[code % kUses]);
-  }
-  if (!differs) {
-    return;
   }
   difference_ =
       "Expected all ranks to use the same parameters of a "
@@ -257,8 +253,9 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
 }
 
 void GatheredUnits::finish(const Unit& unit, Whole& whole) {
+  const auto what = "all-gather of the parameters " + unit.name();
   for (const auto& work : std::exchange(whole.works, {})) {
-    wait(work, *gathers_, "all-gather of the parameters " + unit.name());
+    wait(work, *gathers_, what);
   }
 }
 

@@ -37,17 +37,17 @@ ShardExchange::ShardExchange(const c10::intrusive_ptr<c10d::Backend>& group,
     : SharedMemoryAllReduce(group),
       dtypes_(dtypes),
       pool_([this] { return make_piece(); }) {
+  TORCH_CHECK(
+      group->getBackendName() != "mpi",
+      "Expected a group over NCCL or Gloo for a "
+      "FullyShardedDataParallel, but got one of ddp::mpi_group; use the "
+      "group of ddp::init_process_group with "
+      "ProcessGroupOptions::guest");
   const int64_t cap = cap_bytes_of(parameters, cap_mb);
   if (shares_memory()) {
     units_ =
         std::make_shared<HostUnits>(parameters, group, sums()->memory(), cap);
   } else {
-    TORCH_CHECK(group->getBackendName() != "mpi",
-                "Expected a group over NCCL or Gloo, because the ranks of a "
-                "FullyShardedDataParallel send each other their parts, but got "
-                "one of ddp::mpi_group; use the group of "
-                "ddp::init_process_group, with "
-                "ProcessGroupOptions::guest");
     units_ = std::make_shared<GatheredUnits>(
         parameters, group, cap, keeps_all, dtypes.parameters);
   }

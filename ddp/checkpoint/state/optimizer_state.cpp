@@ -295,7 +295,7 @@ auto read_options(const DictReader& group) {
               "its optimizer is another one than ",
               Kind::kName);
   auto options = std::make_unique<typename Kind::Options>(0.0);
-  FieldReader reader{group, {}};
+  FieldReader reader{group, {}, {}};
   Kind::visit_options(*options, reader);
   return options;
 }
