@@ -297,8 +297,19 @@ void Unit::keep_private() {
 }
 
 void Unit::set_gradients(const at::Tensor& mean) {
-  // Memory of the last pass is used again if the program has let it go.
-  if (!gradients_.defined() || gradients_.storage().use_count() > 1) {
+  if (!gradients_.defined()) {
+    // Together, before temporary tensors lie between them in malloc's heap.
+    for (const auto& unit : owner_.units()) {
+      unit->renew_gradients();
+    }
+  } else if (gradients_.storage().use_count() > 1) {
+    renew_gradients();  // the program still has those of the last pass
+  }
+  gradients_.copy_(mean);
+}
+
+void Unit::renew_gradients() {
+  if (plan_.trains) {
     gradients_ = watched_tensor(
         slab_,
         c10::make_intrusive<ShardGradientStorage>(at::empty_like(slab_)),
@@ -306,7 +317,6 @@ void Unit::set_gradients(const at::Tensor& mean) {
         slab_.strides(),
         /*offset=*/0);
   }
-  gradients_.copy_(mean);
 }
 
 void Unit::add_gradients(const std::vector<bool>& is_kept) {

@@ -102,6 +102,8 @@ class Unit {
   void check_parameters() const;
 
  private:
+  void renew_gradients();
+
   ShardedUnits& owner_;
   const size_t index_;
   std::vector<NamedParameter> parameters_;
