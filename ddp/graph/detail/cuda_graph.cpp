@@ -35,17 +35,27 @@ class LibTorchGraph : public CudaGraph, private at::cuda::CUDAGraph {
     if (capture_ended_) {
       return;
     }
-    try_to([this] {
-      c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_,
-                                                         mempool_id_);
-    });
-    try_to([this] {
-      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
-    });
-    for (auto& [state, increment] : captured_generator_states_) {
-      state->capturing_ = false;
+    end_parts(*this);
+  }
+
+ private:
+  /// Newer releases of LibTorch do this in the destructor.
+  template <class Graph>
+  static void end_parts(Graph& graph) noexcept {
+    if constexpr (!requires { graph.capturing_to_pool_; }) {
+      try_to([&] {
+        c10::cuda::CUDACachingAllocator::endAllocateToPool(graph.capture_dev_,
+                                                           graph.mempool_id_);
+      });
+      try_to([&] {
+        at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(
+            graph.mempool_id_);
+      });
+      for (auto& [state, increment] : graph.captured_generator_states_) {
+        state->capturing_ = false;
+      }
+      graph.capture_ended_ = true;  // the destructor releases the memory
     }
-    capture_ended_ = true;  // the destructor releases the memory
   }
 };
 
