@@ -15,6 +15,8 @@ import unittest
 DDPRUN = os.path.abspath(sys.argv.pop(1))
 PAGE = os.path.join(os.path.dirname(__file__), "../../docs/from_torchrun.md")
 TIMEOUT = 240  # seconds, for a job that hangs: ten times any duration
+# Each line is one write: the ranks share a pipe, and an unbuffered print() writes its
+# end separately.
 TRAINING = """
 import sys
 
@@ -27,9 +29,9 @@ while step != steps:
     text = open(progress).read() if progress else "nothing"
     dist.barrier()
     if step == 1:
-        print(f"reported {text}", flush=True)
+        print(f"reported {text}\\n", end="", flush=True)
     if stop_requested():
-        print(f"saved {step}", flush=True)
+        print(f"saved {step}\\n", end="", flush=True)
         break
 dist.destroy_process_group()
 """
