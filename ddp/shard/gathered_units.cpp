@@ -132,7 +132,6 @@ at::Tensor GatheredUnits::before_operator(Unit& unit) {
                     : c10::GradMode::is_enabled() ? kForward
                                                   : kEvaluation;
     const PlainTensors plain;
-    finish_comparison();
     start_comparison(unit, use);
     if (!whole.memory.defined()) {
       finish_comparison();
@@ -164,8 +163,9 @@ void GatheredUnits::gather_next(const Unit& unit, Use use) {
   }
 }
 
-/// Sends this rank's use to all others.
+/// Sends this rank's use to all others, after the last comparison.
 void GatheredUnits::start_comparison(const Unit& unit, Use use) {
+  finish_comparison();
   const auto device = comparisons_->getBackendName() == "nccl"
                           ? unit.slab().device()
                           : c10::Device(c10::kCPU);
@@ -291,7 +291,6 @@ void GatheredUnits::make_room(size_t most) {
 at::Tensor GatheredUnits::copy_of(const Unit& unit) {
   const std::lock_guard lock(mutex_);
   const PlainTensors plain;
-  finish_comparison();
   start_comparison(unit, kCopy);
   finish_comparison();
   auto& whole = whole_of(unit);
