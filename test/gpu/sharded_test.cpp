@@ -1,3 +1,4 @@
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -55,9 +56,8 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
-          "[gpu]") {
-  const bool reshards = GENERATE(true, false);
+/// Runs `body` on two ranks, each on a stream of its own GPU.
+void run_on_streams(const std::function<void(const NcclRank&)>& body) {
   if (!has_gpus(2)) {
     return;
   }
@@ -65,6 +65,14 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
   run_nccl_ranks(2, [&](const NcclRank& rank) {
     const c10::StreamGuard guard(
         c10::cuda::getStreamFromPool(false, rank.device.index()).unwrap());
+    body(rank);
+  });
+}
+
+TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
+          "[gpu]") {
+  const bool reshards = GENERATE(true, false);
+  run_on_streams([&](const NcclRank& rank) {
     Net plain, net;
     plain->to(rank.device);
     net->to(rank.device);
@@ -106,13 +114,7 @@ TEST_CASE("shards over NCCL train bit for bit as DistributedDataParallel",
 TEST_CASE("shards over NCCL gather bfloat16 and step float32", "[gpu]") {
   using Dtype = std::optional<c10::ScalarType>;
   const auto sums = GENERATE(Dtype(), Dtype(torch::kFloat));
-  if (!has_gpus(2)) {
-    return;
-  }
-  INFO(any_schedule());
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
-    const c10::StreamGuard guard(
-        c10::cuda::getStreamFromPool(false, rank.device.index()).unwrap());
+  run_on_streams([&](const NcclRank& rank) {
     Net narrow, net;
     narrow->to(rank.device, torch::kBFloat16);
     narrow->mask.set_data(narrow->mask.to(torch::kFloat));
