@@ -110,7 +110,7 @@ class GraphedStep::Impl {
 
   void reset() {
     if (recording_) {
-      // Some of its memory returns to that stream, but launches may still run.
+      // Memory returns to this object's stream, which must wait for launches.
       on_own_stream([this] { recording_.reset(); });
     }
     refusal_.clear();
@@ -118,7 +118,7 @@ class GraphedStep::Impl {
   }
 
  private:
-  /// What a recording relies on in a submodule.
+  /// State of a submodule that a recording relies on.
   struct ModuleFacts {
     explicit ModuleFacts(std::shared_ptr<Module> described)
         : module(std::move(described)), is_training(module->is_training()) {
@@ -154,7 +154,7 @@ class GraphedStep::Impl {
     return wrapper_ == nullptr ? nullptr : wrapper_->reducer_.get();
   }
 
-  /// Whether the pass of this call is not that of a recording.
+  /// Whether the pass is local or in a `Join`, so that it is not recorded.
   bool is_special() const {
     return wrapper_ != nullptr &&
            (*wrapper_->pauses() > 0 || wrapper_->join() != nullptr);

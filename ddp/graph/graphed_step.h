@@ -37,9 +37,9 @@ struct GraphedStepOptions {
 /// under a `NoSyncGuard`.
 ///
 /// The learning rates are read from the optimizer's options at each call. A
-/// launched step uses them as float32, so its results equal those of an eager
-/// step bit for bit for rates that are exact as float32 (0.0009765625), and up
-/// to rounding for others. Another weight decay, momentum or other option
+/// launched step uses them as float32, so it equals an eager step bit for bit
+/// with rates that are exact as float32 (0.0009765625), and up to rounding with
+/// other rates. A change of another option, such as weight decay or momentum,
 /// starts with the warm-up again.
 ///
 /// The loss function, and `forward` in it, run in eager calls and in the
@@ -47,8 +47,8 @@ struct GraphedStepOptions {
 /// counter of the host. It reads the tensors of the recording, so a tensor that
 /// the program replaces between steps has to be an input.
 ///
-/// What cannot be recorded is named once, by a warning and by `refusal()`, and
-/// all steps are eager until `reset()`: a model on the CPU, a group over Gloo,
+/// If a step cannot be recorded, one warning and `refusal()` give the reason,
+/// and all steps are eager until `reset()`. Reasons: a model on the CPU, Gloo,
 /// find_unused_parameters, a buffer_hook, exchanges other than `AllReduce`, a
 /// `CastExchange` around it or `NoExchange`, a `SyncBatchNorm` that trains, a
 /// parameter that trains without the optimizer, a loss function that reads a

@@ -115,8 +115,8 @@ std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
   return {job->record(), &job->record()->stop_vote()};
 }
 
-/// Allows only classes of which each pass makes the same calls, none of which
-/// waits on the host. A derived class may do anything.
+/// Allows only classes that make the same calls in each pass and do not wait on
+/// the host. Refuses derived classes, which may do anything.
 std::string refuses_recording(const Exchange& exchange) {
   const auto& type = typeid(exchange);
   if (type == typeid(CastExchange)) {
@@ -183,7 +183,7 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
                                        });
 }
 
-/// A rank whose exception is still on its way will announce that exception.
+/// Announces nothing if an exception is on its way: its own text comes later.
 ReducerImpl::~ReducerImpl() {
   if (was_left() && std::uncaught_exceptions() == 0) {
     fail("an exception has left its backward pass");
@@ -229,7 +229,7 @@ bool ReducerImpl::is_in_pass() {
   return is_open() && !was_left();
 }
 
-/// A pass that an exception has left belongs to the old group and is dropped.
+/// Drops a pass that an exception has left: it belongs to the old group.
 void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
                                std::shared_ptr<Exchange> exchange) {
   const std::lock_guard lock(mutex_);
@@ -352,8 +352,8 @@ void ReducerImpl::open(at::Device device) {
   or_fail([&] { begin(ranks, device); });
 }
 
-/// Registers with the running graph task, unless a task that encloses it or is
-/// it has been registered with.
+/// Registers with the running graph task, unless it has been registered with
+/// this task or one that encloses it.
 void ReducerImpl::expect_end() {
   const int depth = graph_task_depth();
   if (!end_.expired() && depth >= end_depth_) {
@@ -501,7 +501,7 @@ void ReducerImpl::replay(const RecordedPass& pass,
   hooks_->clear_local();
 }
 
-/// Reports progress by replays that have completed: ones that are launched may
+/// Reports progress only by replays that have completed: a launched replay may
 /// wait for another rank for ever.
 void ReducerImpl::note_completed(std::shared_ptr<c10::Event> end) {
   auto* progress = progress_file();
@@ -855,7 +855,7 @@ std::vector<size_t> ReducerImpl::agree() {
                           : all.used_map->unused(*all.group);
 }
 
-/// All ranks whose sums differ come here.
+/// Collective: the sums differ on all ranks or on none.
 void ReducerImpl::refuse_difference() {
   auto& all = *reduction_;
   const auto frozen = names_of(all.frozen);

@@ -21,7 +21,7 @@ constexpr size_t kSharedBytes = size_t{4} << 20;
 
 thread_local int scopes = 0;
 
-/// Maps the same memory again and again, one copy after the other.
+/// Maps the same memory repeatedly, at adjacent addresses.
 class EmptyAllocator : public c10::Allocator {
  public:
   at::DataPtr allocate(size_t bytes) override {
@@ -76,7 +76,7 @@ class EmptyAllocator : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<void*, size_t> sizes_;  // of what exists
+  std::map<void*, size_t> sizes_;  // by address
 };
 
 EmptyAllocator& allocator() {
@@ -92,7 +92,7 @@ void EmptyAllocator::release(void* begin) {
   self.sizes_.erase(found);
 }
 
-/// Scopes of all threads together.
+/// Guards the number of scopes of all threads.
 std::mutex scopes_mutex;
 int all_scopes = 0;
 

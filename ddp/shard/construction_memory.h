@@ -9,7 +9,7 @@ namespace ddp::detail {
 
 /// In its scope, tensors of at least 1 MiB that this thread makes on the CPU
 /// get addresses without memory of their own: all of them share 4 MiB, so their
-/// values mean nothing. For the construction of a module whose values come from
+/// values mean nothing. Used to construct a module that gets its values from
 /// another rank. Tensors of other threads are not concerned.
 ///
 /// Does nothing if the program has set an allocator of its own with a priority.
@@ -20,11 +20,11 @@ class ConstructionMemory {
   ConstructionMemory(const ConstructionMemory&) = delete;
   ConstructionMemory& operator=(const ConstructionMemory&) = delete;
 
-  /// Sizes in bytes of the tensors without memory that still exist in this
-  /// process, but for those that share a storage with one of `known`.
+  /// Returns the sizes in bytes of the tensors without memory that still exist
+  /// in this process, except tensors that share a storage with one of `known`.
   static std::vector<size_t> other_sizes(const std::vector<at::Tensor>& known);
 
-  /// Gives the tensors without memory some, with any values.
+  /// Gives memory with any values to each tensor that has none.
   static void give_memory(const std::vector<at::Tensor>& tensors);
 };
 

@@ -21,13 +21,14 @@
 namespace ddp::detail {
 namespace {
 
-/// Units that stay whole, apart from the one that is gathered early. An
+/// Number of units that stay whole, besides a unit that is gathered early. An
 /// operator may need the end of one unit and the beginning of the next.
 constexpr size_t kMostWhole = 2;
 
-/// Nothing orders gathers with the sums of gradients, so they have a group of
-/// their own. A comparison on the CPU does not stop a GPU's queue. The group
-/// itself, if ddp cannot connect its ranks again.
+/// Returns another group of the same ranks, or `group` if ddp cannot connect
+/// its ranks again. Gathers have a group of their own, because nothing orders
+/// them with the sums of gradients. Comparisons over Gloo do not stop a GPU's
+/// queue.
 c10::intrusive_ptr<c10d::Backend> sibling(
     const c10::intrusive_ptr<c10d::Backend>& group,
     const std::string& purpose,
@@ -36,7 +37,7 @@ c10::intrusive_ptr<c10d::Backend> sibling(
   return made ? made : group;
 }
 
-/// All ranks wrap their models in the same order.
+/// Equal on all ranks, because they wrap their models in the same order.
 int number_of_model(c10d::Backend& group) {
   auto* job = monitored_backend_of(group);
   return job == nullptr ? 0 : job->number_exchange();
@@ -54,7 +55,7 @@ constexpr std::array<const char*, 4> kNames{"a forward",
                                             "a forward without gradients",
                                             "a copy of all parameters"};
 
-/// Memory of a pass must not be that of an inference or have a graph.
+/// In its scope new tensors have no graph and are no inference tensors.
 struct PlainTensors {
   const c10::InferenceMode inference{false};
   const c10::NoGradGuard no_grad{};
@@ -84,7 +85,7 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
 GatheredUnits::~GatheredUnits() {
   try {
     drop_all();
-  } catch (const std::exception&) {  // told to the program by its next call
+  } catch (const std::exception&) {  // the program's next call throws it
   }
 }
 
@@ -149,8 +150,8 @@ at::Tensor GatheredUnits::before_operator(Unit& unit) {
   return whole.pin;
 }
 
-/// Starts the gather of the unit that is probably the next one. All ranks
-/// choose it by the same uses.
+/// Starts the gather of the unit that followed this use in an earlier pass. The
+/// ranks have made the same uses, so they choose the same unit.
 void GatheredUnits::gather_next(const Unit& unit, Use use) {
   if (last_used_ != nullptr) {
     last_used_->next[last_use_] = unit.index();
@@ -163,7 +164,7 @@ void GatheredUnits::gather_next(const Unit& unit, Use use) {
   }
 }
 
-/// Sends this rank's use to all others, after the last comparison.
+/// Sends this rank's use to all other ranks, after the last comparison.
 void GatheredUnits::start_comparison(const Unit& unit, Use use) {
   finish_comparison();
   const auto device = comparisons_->getBackendName() == "nccl"
@@ -182,7 +183,7 @@ void GatheredUnits::start_comparison(const Unit& unit, Use use) {
                      unit.name() + " in " + kNames[use]};
 }
 
-/// All ranks have used the same unit in the same way, or all throw.
+/// Throws on all ranks unless all have used the same unit in the same way.
 void GatheredUnits::finish_comparison() {
   TORCH_CHECK(difference_.empty(), difference_);
   const auto [work, codes, what] = std::exchange(comparison_, {});
@@ -210,7 +211,7 @@ void GatheredUnits::finish_comparison() {
       text +
       "; make the same forwards and backward passes on all ranks, and the same "
       "branches in them";
-  // Gathers that have started after the use may never end.
+  // Gathers that were started after the last equal use may never end.
   for (auto& whole : wholes_) {
     whole.works.clear();
   }
@@ -275,7 +276,7 @@ void GatheredUnits::drop_all() {
   }
 }
 
-/// Drops the oldest units that no operator uses now.
+/// Drops units that no operator uses now, the oldest ones first.
 void GatheredUnits::make_room(size_t most) {
   for (auto index = gathered_.begin();
        !keeps_all_ && gathered_.size() > most && index != gathered_.end();) {

@@ -19,26 +19,26 @@
 
 namespace ddp::detail {
 
-/// The units of a module whose ranks share no memory: GPUs, several hosts. Each
-/// rank has the memory of its own slabs. The first operator that uses a unit
-/// gathers the slabs of all ranks. The unit stays whole until two others have
-/// been gathered, or until the next `begin_writing`.
+/// Units for ranks that share no memory: GPUs, several hosts. Each rank has the
+/// memory of its own slabs. The first operator that uses a unit gathers the
+/// slabs of all ranks. The unit stays whole until two others have been
+/// gathered, or until the next `begin_writing`.
 ///
 /// All ranks gather the same units in the same order. They compare each use of
-/// a unit that is not whole: which unit, and in a forward or a backward pass.
-/// If the uses differ, all ranks throw, and no rank has used wrong values. The
-/// unit that was used next in an earlier pass is gathered early, while this one
-/// is used. A rank that uses such a unit does not wait for the comparison
-/// before its next use.
+/// a unit that is not whole: the unit, and whether it is used in a forward or a
+/// backward pass. If the uses differ, all ranks throw, and no rank has used
+/// wrong values. While a unit is used, the unit that followed it in an earlier
+/// pass is gathered early. The comparison of a use of a unit that was gathered
+/// early ends at the next use.
 class GatheredUnits : public ShardedUnits {
  public:
   /// Moves the parameters into slabs, unit by unit, with rank 0's values.
   /// Collective.
-  /// @param parameters  dense, on one device; of each the memory is its own.
-  ///   From the CPU they move to the device of an NCCL group.
+  /// @param parameters  dense, on one device; no two share memory. Parameters
+  ///   on the CPU move to the device of an NCCL group.
   /// @param keeps_all  units stay whole until the next `begin_writing`.
-  /// @param dtype  that floating-point parameters get; their leaves keep the
-  ///   first one. std::nullopt: the first one.
+  /// @param dtype  of floating-point parameters while they are gathered; the
+  ///   leaves keep their dtype. std::nullopt: the dtype of the leaves.
   GatheredUnits(const std::vector<NamedParameter>& parameters,
                 const c10::intrusive_ptr<c10d::Backend>& group,
                 int64_t cap_bytes,
@@ -59,7 +59,7 @@ class GatheredUnits : public ShardedUnits {
   enum Use { kForward, kBackward, kEvaluation, kCopy };
   static constexpr size_t kUses = 4;
 
-  /// A comparison of what the ranks use.
+  /// A comparison of the ranks' uses.
   struct Comparison {
     c10::intrusive_ptr<c10d::Work> work;  // null: none is in progress
     at::Tensor codes;                     // of all ranks
@@ -70,9 +70,9 @@ class GatheredUnits : public ShardedUnits {
   struct Whole {
     at::Tensor memory;  // undefined: not gathered
     at::Tensor pin;     // an alias of it, which operators keep
-    std::vector<c10::intrusive_ptr<c10d::Work>> works;  // that fill the memory
-    bool is_used = false;  // else it was gathered early
-    /// The unit that was gathered after this one, by the use of this one.
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    bool is_used = false;  // since it was gathered
+    /// The unit that was used after this one, by the use of this one.
     std::array<std::optional<size_t>, kUses> next;
   };
 
@@ -92,16 +92,16 @@ class GatheredUnits : public ShardedUnits {
 
   const c10::intrusive_ptr<c10d::Backend> gathers_;      // for the slabs
   const c10::intrusive_ptr<c10d::Backend> comparisons_;  // of CPU tensors
-  const int number_;  // of this model among those of the group
+  const int number_;  // of this model in the group
   const bool keeps_all_;
   std::mutex mutex_;             // guards the following
   Comparison comparison_;        // of the last use
   std::string difference_;       // once the ranks have used different units
   std::vector<Whole> wholes_;    // by unit
   std::deque<size_t> gathered_;  // units with memory, the oldest one first
-  Whole* last_used_ = nullptr;   // in this time of reading
-  Use last_use_ = kForward;      // of that unit
-  int64_t most_bytes_ = 0;       // of a unit
+  Whole* last_used_ = nullptr;   // since `begin_writing`
+  Use last_use_ = kForward;      // of `last_used_`
+  int64_t most_bytes_ = 0;       // of the largest unit
   MemoryPool pool_;              // for units on the CPU
 };
 

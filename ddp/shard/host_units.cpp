@@ -14,7 +14,7 @@
 namespace ddp::detail {
 namespace {
 
-/// Allocates memory at the same offset of all arenas, which it returns.
+/// Allocates memory at one offset in all arenas and returns the offset.
 /// Collective.
 uint64_t allocate_alike(c10d::Backend& group,
                         SharedMemory& memory,
@@ -130,7 +130,7 @@ void HostUnits::begin_writing_together() {
   begin_writing();
 }
 
-/// The memory is there whenever it may be read.
+/// Readable parameters have memory already.
 at::Tensor HostUnits::before_operator(Unit& /*unit*/) {
   return {};
 }
@@ -143,7 +143,8 @@ at::Tensor HostUnits::copy_of(const Unit& unit) {
   return wholes_[unit.index()].clone();
 }
 
-/// The last rank's step may be over although it has left since.
+/// Reads the counter once more after a problem: a rank may have ended its step
+/// and then left.
 void HostUnits::wait_for_step(int rank) {
   auto& counter = steps_of(rank);
   if (has_reached(counter, round_)) {
@@ -182,7 +183,7 @@ void HostUnits::end_step() {
   }
 }
 
-/// Other threads may wait during a step.
+/// Waits of other threads do not end the step.
 void HostUnits::end_step_if_changed() {
   if (std::this_thread::get_id() == thread_ && !has_stepped_ &&
       versions() != versions_) {

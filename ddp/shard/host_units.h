@@ -16,21 +16,20 @@
 
 namespace ddp::detail {
 
-/// The units of a module whose ranks are on one host and share the memory of
-/// all slabs, side by side. The agreement of the ranks:
+/// Units for ranks on one host, which share the memory of all slabs, side by
+/// side. The agreement of the ranks:
 /// - After a forward has begun on all ranks, and until all have ended the next
 ///   reduced backward pass, each rank may read all parameters.
-/// - From then on each rank may change its slabs, and nobody reads. A rank ends
-///   this when it begins the next forward, or waits for a collective after a
-///   leaf has changed: its step is over. A forward waits for all ranks' steps.
+/// - Then each rank may change its slabs, and no rank reads. A rank ends its
+///   step when it begins the next forward, or waits for a collective after a
+///   leaf has changed. A forward waits until all ranks have ended their steps.
 ///   So one rank may evaluate alone while the others wait for it.
 class HostUnits : public ShardedUnits {
  public:
   /// Moves the parameters into shared memory, unit by unit, with rank 0's
   /// values. Collective.
-  /// @param parameters  dense, on the CPU; of each the memory is its own.
-  /// @param memory  with an arena for each rank of the group, where no rank has
-  ///   allocated anything.
+  /// @param parameters  dense, on the CPU; no two share memory.
+  /// @param memory  with an empty arena for each rank of the group.
   /// @param cap_bytes  of a unit; see `plan_units`.
   /// @throws c10::Error on all ranks if the kernel gives one rank no memory.
   HostUnits(const std::vector<NamedParameter>& parameters,
@@ -67,8 +66,8 @@ class HostUnits : public ShardedUnits {
 
   bool has_stepped_ = false;  // this rank, in this round
   SumNumber round_ = 0;       // number of times that the ranks may step
-  int64_t versions_ = 0;      // of the leaves, at the begin of the round
-  std::thread::id thread_;    // that trains
+  int64_t versions_ = 0;      // of the leaves, at the beginning of the round
+  std::thread::id thread_;    // the training thread
   std::shared_ptr<const void> before_waits_;
 };
 

@@ -12,11 +12,11 @@
 
 namespace ddp::detail {
 
-/// Memory of the CPU, in pieces of one size that are used again. From malloc
-/// the heap would grow by the gaps that freed pieces leave.
+/// Memory of the CPU, in pieces of one size that are used again. With malloc
+/// the gaps between freed pieces would make the heap grow.
 ///
 /// Thread contract: `take` from one thread at a time. The tensors may be
-/// destroyed on any thread, as by Gloo's after a collective, and may outlive
+/// destroyed on any thread, such as Gloo's after a collective, and may outlive
 /// the pool.
 class MemoryPool {
  public:

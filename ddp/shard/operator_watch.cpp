@@ -68,7 +68,7 @@ void on_operator(const c10::OperatorHandle& op,
   }
   std::optional<c10::impl::ExcludeDispatchKeyGuard> within;
   if (schema.name().compare(0, 6, "aten::") == 0 && reads_values(schema)) {
-    within.emplace(key);  // its parts do nothing else to the arguments
+    within.emplace(key);  // covers the operators that it calls
   }
   op.redispatchBoxed(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key), stack);
@@ -83,7 +83,7 @@ std::unique_ptr<torch::Library> library_for() {
   return library;
 }
 
-/// Returns whether a library could be made, which lives as long as the process.
+/// Takes a key for the rest of the process. Returns false if it is not free.
 template <c10::DispatchKey key>
 bool take(std::string& error) {
   try {
@@ -129,7 +129,7 @@ bool reads_values(const c10::FunctionSchema& op) {
 
 void set_access_throws(c10::StorageImpl& storage, bool throws) {
   storage.*throws_flag() = throws;
-  // LibTorch then computes its flag for all checks again.
+  // Makes LibTorch compute its combined flag again.
   storage.set_data_ptr_noswap(std::move(storage._mutable_data_ptr_no_checks()));
 }
 

@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// Memory whose tensors have the key of `watch_operators`.
+/// Memory of tensors with the key of `watch_operators`.
 class WatchedStorage : public c10::StorageImpl {
  public:
   using c10::StorageImpl::StorageImpl;
@@ -23,8 +23,8 @@ class WatchedStorage : public c10::StorageImpl {
 };
 
 /// Returns false for an operator that reads no values of its arguments itself:
-/// a view, or a new tensor like an argument. Such an operator may call others
-/// that do, as `aten::contiguous` does.
+/// a view, or a new tensor like an argument. It may call an operator that reads
+/// values, as `aten::contiguous` does.
 bool reads_values(const c10::FunctionSchema& op);
 
 /// Whether access to a storage's memory throws, after LibTorch's

@@ -61,11 +61,11 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   const ShardDtypes dtypes_;
   std::shared_ptr<ShardedUnits> units_;
   std::vector<Bucket> buckets_;
-  /// Of the sums in progress without shared memory: over NCCL the sum of this
-  /// rank's slab, over Gloo all ranks' gradients of this slab.
+  /// Results of sums in progress without shared memory: over NCCL the sum of
+  /// this rank's slab, over Gloo all ranks' gradients of this slab.
   std::deque<at::Tensor> received_;
   at::Tensor marks_;           // in shared memory
-  int64_t payload_bytes_ = 0;  // of the largest one
+  int64_t payload_bytes_ = 0;  // of the largest unit
   MemoryPool pool_;            // for payloads on the CPU
 };
 

@@ -12,9 +12,9 @@
 
 namespace ddp::detail {
 
-/// The units of a module, and the agreement of the ranks on the time in which
-/// they read the parameters or change the leaves. There are two forms:
-/// `HostUnits` and `GatheredUnits`.
+/// The units of a module. The ranks agree when they read the parameters and
+/// when they change the leaves. There are two forms: `HostUnits` and
+/// `GatheredUnits`.
 ///
 /// Thread contract: one call at a time, from the thread that trains;
 /// `before_operator` from any thread.
@@ -45,8 +45,8 @@ class ShardedUnits {
   /// Gives each parameter memory of this rank alone, with its values.
   /// Collective.
   void make_private();
-  /// Ends `make_private`: this rank's slabs get what this rank has written.
-  /// Collective.
+  /// Ends `make_private`: copies the values that this rank has written into its
+  /// slabs. Collective.
   /// @param keeps  false if an exception is on its way: nothing is kept, and
   ///   the group is closed.
   void end_private(bool keeps) noexcept;
@@ -54,8 +54,8 @@ class ShardedUnits {
   /// Calls `Unit::clear_gradients` of all units.
   void clear_gradients();
 
-  /// Returns the error of an access to the parameters' memory, other than by an
-  /// operator, when they have none.
+  /// Returns the error of an access, other than by an operator, to parameters
+  /// without memory.
   virtual std::string text_without_memory(const Unit& unit) const = 0;
 
  protected:

@@ -15,7 +15,7 @@
 namespace ddp::detail {
 namespace {
 
-/// Memory that the result keeps together with `memory`.
+/// Returns a pointer that keeps `memory`.
 at::DataPtr pointer_to(const at::Tensor& memory) {
   return {memory.mutable_data_ptr(),
           new at::Tensor(memory),
@@ -102,8 +102,8 @@ class SlabStorage : public ShardStorage {
 
 namespace {
 
-/// A leaf. Its `data()`, which torch::optim::SGD writes to, counts versions
-/// together with it, so that a step is seen.
+/// A leaf. It has one version counter with its `data()`, to which
+/// torch::optim::SGD writes, so the counter shows a step.
 class LeafImpl : public c10::TensorImpl {
  public:
   using c10::TensorImpl::TensorImpl;
@@ -123,7 +123,7 @@ class LeafImpl : public c10::TensorImpl {
   }
 };
 
-/// Memory of the gradients that parameters have after a pass: none.
+/// No memory: the parameters' gradients after a pass.
 class NoGradientStorage : public WatchedStorage {
  public:
   explicit NoGradientStorage(const Unit& unit)
@@ -163,7 +163,8 @@ class ShardGradientStorage : public WatchedStorage {
                        /*allocator=*/nullptr,
                        /*resizable=*/false) {}
 
-  /// Refuses what a norm or an optimizer over all elements begins with.
+  /// Refuses the operators with which a norm, or an optimizer that combines
+  /// elements, begins.
   at::Tensor before_operator(const c10::FunctionSchema& op,
                              bool /*writes*/) const override {
     static constexpr std::array kOverAll{"aten::norm",
@@ -298,12 +299,12 @@ void Unit::keep_private() {
 
 void Unit::set_gradients(const at::Tensor& mean) {
   if (!gradients_.defined()) {
-    // Together, before temporary tensors lie between them in malloc's heap.
+    // At once, so that no temporary tensors lie between them in the heap.
     for (const auto& unit : owner_.units()) {
       unit->renew_gradients();
     }
   } else if (gradients_.storage().use_count() > 1) {
-    renew_gradients();  // the program still has those of the last pass
+    renew_gradients();  // the program holds the last pass's gradients
   }
   gradients_.copy_(mean);
 }

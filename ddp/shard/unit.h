@@ -19,9 +19,9 @@ class ShardedUnits;
 class SlabStorage;
 class UnitStorage;
 
-/// Parameters whose memory is divided into one slab for each rank. Each rank
+/// Parameters in memory that is divided into one slab for each rank. Each rank
 /// writes to its own slab alone, through the leaves: the parts of the
-/// parameters that lie in it. In one of two states:
+/// parameters in that slab. A unit has one of two states:
 /// - writable: the leaves have memory, the parameters have none.
 /// - readable: the parameters may have the memory of all slabs. Access to a
 ///   leaf throws, because other ranks may read its memory.
@@ -35,7 +35,7 @@ class Unit {
   /// @param index  of the unit among its owner's.
   /// @param parameters  of the plan, in its order.
   /// @param slab  of this rank, of one dimension.
-  /// @param dtype  that the parameters get; the leaves have the slab's.
+  /// @param dtype  of the parameters; the leaves have the slab's dtype.
   Unit(ShardedUnits& owner,
        size_t index,
        std::vector<NamedParameter> parameters,
@@ -63,7 +63,7 @@ class Unit {
   const at::Tensor& slab() const { return slab_; }
   /// Elements of all slabs together.
   int64_t numel() const;
-  /// Of the memory of the parameters.
+  /// Options of the parameters' memory.
   at::TensorOptions options() const { return slab_.options().dtype(dtype_); }
   int64_t bytes() const {
     return numel() * static_cast<int64_t>(c10::elementSize(dtype_));
@@ -71,8 +71,8 @@ class Unit {
 
   /// Ends the access to the leaves, until `make_writable`.
   void seal();
-  /// The values may be others than before: a graph that has kept a parameter
-  /// throws in its backward pass.
+  /// Ends the access to the leaves. The values may have changed, so a graph
+  /// that has kept a parameter throws in its backward pass.
   void make_readable();
   /// Gives the parameters the memory of all slabs, or none if it is undefined.
   void set_memory(const at::Tensor& whole);
@@ -88,14 +88,14 @@ class Unit {
   /// Copies the gradients of this rank's slab, in the slab's dtype.
   void set_gradients(const at::Tensor& mean);
   /// Adds the gradients of the last `set_gradients` to `.grad` of the leaves.
-  /// The parameters get gradients that throw from any operator: a program that
-  /// clips, steps or reads them takes them for the leaves'.
+  /// The parameters get gradients that throw from any operator, because a
+  /// program that uses them mistakes them for the gradients of the leaves.
   /// @param is_kept  of each parameter: its leaf keeps its `.grad`.
   void add_gradients(const std::vector<bool>& is_kept);
 
-  /// Removes these gradients from the parameters. If the program has done so,
-  /// by the module's own zero_grad(), resets the leaves' gradients. Called for
-  /// all units by the first gradient of a backward pass.
+  /// Removes the gradients of `add_gradients` from the parameters. If the
+  /// module's own zero_grad() has removed them, resets the leaves' gradients.
+  /// Called for all units by the first gradient of a backward pass.
   void clear_gradients();
 
   /// @throws c10::Error if a parameter has other memory than the unit's.
@@ -118,7 +118,7 @@ class Unit {
   std::vector<at::Tensor> no_gradients_;  // of the parameters, after a pass
   bool is_cleared_ = true;  // the parameters have other `.grad` or none
   at::Tensor private_;      // of make_private
-  at::Tensor gradients_;    // their memory, of the size of the slab
+  at::Tensor gradients_;    // of the slab
 };
 
 /// The place of a parameter.

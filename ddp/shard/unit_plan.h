@@ -15,8 +15,7 @@ struct ShardSpec {
   bool trains = true;
 };
 
-/// Parameters whose memory is divided as a whole: one dtype, all trained or all
-/// frozen.
+/// Parameters of one unit: one dtype, all trained or all frozen.
 struct UnitPlan {
   std::vector<size_t> parameters;  ///< indices, ascending
   std::vector<int64_t> offsets;    ///< of their first elements in the unit

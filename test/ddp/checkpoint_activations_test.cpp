@@ -176,12 +176,12 @@ TEST_CASE("activations are freed and made again", "[checkpoint_activations]") {
   CHECK_THROWS_WITH(y.sum().backward(), Contains("second time"));
 }
 
-TEST_CASE("what a checkpointed function may take and return",
+TEST_CASE("arguments and results of checkpointed functions",
           "[checkpoint_activations]") {
   const auto a = random(1, {3}).requires_grad_();
   const auto b = random(2, {3}).requires_grad_();
   const auto constant = random(3, {3});
-  SECTION("a tuple, also of what has no gradient") {
+  SECTION("a tuple, also of tensors without gradient") {
     const auto [product, place, same, fixed] = checkpoint_activations(
         [](const Tensor& x, const Tensor& y, const Tensor& c) {
           return std::make_tuple(x * y, (x * y).argmax(), y, c * 2);
@@ -196,7 +196,7 @@ TEST_CASE("what a checkpointed function may take and return",
     CHECK(torch::equal(a.grad(), b));
     CHECK(torch::equal(b.grad(), a + constant * 2));
   }
-  SECTION("a vector of which some is not used, undefined inputs") {
+  SECTION("a vector with an unused tensor, undefined inputs") {
     const auto parts = checkpoint_activations(
         [](const Tensor& x, const Tensor& none) {
           return std::vector<Tensor>{x * (none.defined() ? 5 : 2), x.exp()};
@@ -433,7 +433,7 @@ TEST_CASE("parameters frozen and thawed around a checkpoint",
   CHECK(torch::allclose(x.grad(), a * b.detach()));
 }
 
-TEST_CASE("what cannot be checkpointed is told",
+TEST_CASE("functions that cannot be checkpointed are errors",
           "[checkpoint_activations][errors]") {
   const auto x = random(1, {3}).requires_grad_();
   SECTION("a tensor from outside that is another one") {

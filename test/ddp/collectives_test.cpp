@@ -49,7 +49,7 @@ TEST_CASE("a mean of halves does not overflow", "[collectives]") {
   });
 }
 
-TEST_CASE("what the ranks cannot combine is refused", "[collectives][errors]") {
+TEST_CASE("dtypes without a reduction are errors", "[collectives][errors]") {
   const auto errors_of = [](torch::Dtype dtype, Reduction reduction) {
     return try_ranks(2, [&](const Group& group) {
       reduce_tensor(torch::ones({2}, dtype), reduction, group);
@@ -91,7 +91,7 @@ TEST_CASE("a tensor of one rank goes to all", "[collectives]") {
   });
 }
 
-TEST_CASE("what cannot be broadcast", "[collectives][errors]") {
+TEST_CASE("errors of broadcast", "[collectives][errors]") {
   for (const auto& error : try_ranks(3, [](const Group& group) {
          const auto mine = group->getRank() == 1 ? Tensor() : torch::ones({2});
          broadcast(mine, 1, group);

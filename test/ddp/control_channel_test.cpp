@@ -161,7 +161,7 @@ std::string message(const std::vector<std::string>& fields) {
   return detail::join_fields(fields) + "\n";
 }
 
-TEST_CASE("ranks hear who fails and who ends", "[channel]") {
+TEST_CASE("ranks hear of failures and ends", "[channel]") {
   const int size = GENERATE(2, 3, 4);
   const int who = GENERATE(0, 1);
   const bool says = GENERATE(true, false);
@@ -238,7 +238,7 @@ TEST_CASE("a departure before any pass says nothing of passes", "[channel]") {
              Contains("after 0 backward passes; this rank has begun 1 "));
 }
 
-TEST_CASE("a rank whose connection ends has died", "[channel]") {
+TEST_CASE("a rank has died when its connection ends", "[channel]") {
   c10d::HashStore store;
   Rank rank_0(store, 0, 3);
   Rank rank_2(store, 2, 3);
@@ -257,7 +257,7 @@ TEST_CASE("a rank whose connection ends has died", "[channel]") {
   }
 }
 
-TEST_CASE("a rank that connects late hears what was reported", "[channel]") {
+TEST_CASE("a rank that connects late hears the earlier reports", "[channel]") {
   c10d::HashStore store;
   Rank rank_0(store, 0, 3);
   const int who = GENERATE(0, 1);
@@ -390,7 +390,7 @@ TEST_CASE("a rank that leaves makes waits dead", "[channel]") {
                       "destroy_process_group"));
 }
 
-TEST_CASE("what a host does not wait for is asked for at the end",
+TEST_CASE("a leaving host is asked for collectives that it never waits for",
           "[channel]") {
   World world(2);
   RankReport report;

@@ -208,7 +208,7 @@ void check_departure_errors(const Row& row, int size, int who) {
   }
 }
 
-TEST_CASE("all ranks hear who has left, and how", "[departures]") {
+TEST_CASE("all ranks hear which rank has left, and how", "[departures]") {
   const auto size = GENERATE(2, 3, 4);
   for (const auto& row : rows()) {
     check_departure_errors(row, size, size - 1);
@@ -1048,8 +1048,8 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
   }
 }
 
-/// Returns the first line of the log that is not of NCCL's monitor. Each second
-/// the monitor asks the store, whose end it reports.
+/// Returns the first line of the log that is not of NCCL's monitor. The monitor
+/// reports the end of the store, which it asks each second.
 std::string first_warning(const std::string& log) {
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
@@ -1081,7 +1081,7 @@ TEST_CASE("a rank that comes late to the end says nothing", "[departures]") {
   CHECK((on_gpu(2) ? first_warning(log) : log) == "");
 }
 
-/// Returns a pipe whose writes block until it is read.
+/// Returns a full pipe. Writes block until it is read.
 detail::Pipe full_pipe() {
   auto pipe = detail::make_pipe();
   ::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK);
@@ -1132,7 +1132,7 @@ std::future<void> ring_at_next_start(ProcessSemaphore& bell) {
 }
 
 // On a GPU the received data is garbage in this case.
-TEST_CASE("a rank leaves while others read what they have received",
+TEST_CASE("a rank leaves while others read received data",
           "[departures][order]") {
   const bool reads_plan = GENERATE(true, false);
   INFO((reads_plan ? "a plan of buckets" : "texts"));
@@ -1369,7 +1369,7 @@ TEST_CASE("a rank dies after its goodbye with work queued", "[.nccl_die]") {
   CHECK_THAT(ends[0].error, Contains("the process of rank 1 has ended"));
 }
 
-TEST_CASE("what is queued last stalls until the time-out", "[.nccl_stall]") {
+TEST_CASE("a stalled last operation ends by the time-out", "[.nccl_stall]") {
   const auto ends = leave_with_fault_queued(std::chrono::seconds(3));
   for (const auto& end : ends) {
     CHECK(end.signal == 0);
@@ -1423,7 +1423,7 @@ TEST_CASE("a job goes on after a time-out", "[.nccl_survived]") {
 }
 
 /// Sets the key by which LibTorch asks the ranks of a job to dump their traces.
-/// torchrun's store keeps it after the attempt whose error has set it.
+/// An error sets it, and torchrun's store keeps it for the next attempts.
 void set_key_of_earlier_error() {
   auto base = store();
   while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(base.get())) {

@@ -165,7 +165,7 @@ TEST_CASE("an output that nobody uses", "[graphs]") {
   });
 }
 
-TEST_CASE("forwards whose outputs are all ignored", "[graphs]") {
+TEST_CASE("forwards with ignored outputs only", "[graphs]") {
   const int ignores = GENERATE(0, 1, 2);  // a rank, or 2: both
   run_ranks(2, [&](const Group& group) {
     Norm net;

@@ -159,7 +159,7 @@ TEST_CASE("ranks train on different numbers of inputs", "[join]") {
   });
 }
 
-TEST_CASE("buffers are those of the last rank with inputs", "[join]") {
+TEST_CASE("buffers come from the last rank with inputs", "[join]") {
   const auto counts = GENERATE(from_range(all_counts()));
   run_ranks(static_cast<int>(counts.size()), [&](const Group& group) {
     const int rank = group->getRank();
@@ -545,7 +545,7 @@ TEST_CASE("a world of one joins at once", "[join]") {
   CHECK_THROWS_WITH(Join({}), Contains("at least one model"));
 }
 
-TEST_CASE("a shadow pass sends zeros whatever the gradients hold", "[join]") {
+TEST_CASE("a shadow pass sends zeros, not its old gradients", "[join]") {
   run_ranks(2, [](const Group& group) {
     const auto weight = torch::ones({3}, torch::kDouble).requires_grad_();
     Reducer reducer({{"w", weight}}, group);

@@ -79,7 +79,7 @@ void load(torch::nn::Module& module, const std::vector<char>& file) {
   module.load(archive);
 }
 
-/// Returns a copy of `net` whose gradients are the means over ranks, computed
+/// Returns a copy of `net` with the means over ranks as gradients, computed
 /// without a wrapper.
 Net averaged_by_hand(const Net& net, const Group& group) {
   Net mine;
@@ -234,7 +234,7 @@ Tensor trunk_mean(const Pair::HeadImpl& module) {
       .mul(2 * (1 + 2) / 2.0);
 }
 
-TEST_CASE("a pass of a wrapper whose shared parameter another has claimed",
+TEST_CASE("a pass after another wrapper has claimed a shared parameter",
           "[ddp][lost]") {
   const bool finds_unused = GENERATE(false, true);
   const auto errors = try_ranks(2, [&](const Group& group) {
@@ -577,9 +577,9 @@ struct Models {
 };
 
 /// Makes a pass of each model and returns their errors, by model. The model
-/// `first` starts its first bucket, then another thread that of the other
-/// model. Model 0 starts its other buckets before model 1 does on every rank,
-/// so last buckets meet those of their own model even if first ones crossed.
+/// `first` starts its first bucket, then another thread the other model's first
+/// bucket. Model 0 starts its other buckets before model 1 does on every rank,
+/// so last buckets meet in their own model even if first buckets crossed.
 std::vector<std::string> passes_in_threads(Models& models,
                                            size_t first,
                                            const Tensor& x) {
@@ -652,7 +652,7 @@ TEST_CASE("passes of two models that meet in a group are an error",
   }
 }
 
-TEST_CASE("two threads whose passes overlap in a group are an error",
+TEST_CASE("overlapping passes of two threads in a group are an error",
           "[ddp][lost]") {
   const auto errors = try_ranks(2, [&](const Group& plain) {
     const auto group = in_job(plain);
@@ -674,7 +674,7 @@ TEST_CASE("two threads whose passes overlap in a group are an error",
   }
 }
 
-TEST_CASE("a pass whose mean_over throws leaves the group to other threads",
+TEST_CASE("a pass that fails in mean_over leaves the group to other threads",
           "[ddp][lost]") {
   run_ranks(2, [&](const Group& plain) {
     const auto group = in_job(plain);

@@ -96,8 +96,7 @@ TEST_CASE("a missing gradient is told beside a mean of another dtype",
   CHECK_THAT(errors[0], Contains("another rank has left"));
 }
 
-TEST_CASE("what gradients cannot be divided by is refused",
-          "[exchange][mean][errors]") {
+TEST_CASE("a mean over no ranks is refused", "[exchange][mean][errors]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
   auto weight = leaf({2});
   Reducer reducer({{"weight", weight}}, group);

@@ -271,7 +271,7 @@ TEST_CASE("tensors of several pieces", "[large]") {
                            group)) == all);
 }
 
-TEST_CASE("what is no group") {
+TEST_CASE("communicators that are no group") {
   CHECK_THROWS_WITH(mpi_group(MPI_COMM_NULL), Contains("MPI_COMM_NULL"));
   if (world_size() < 2) {
     return;
@@ -317,7 +317,7 @@ TEST_CASE("a call on another thread") {
   }
 }
 
-/// What a guest leaves as it was.
+/// State of a process that a guest leaves unchanged.
 struct ProcessState {
   std::vector<std::pair<void*, int>> actions;  // handler and flags, by signal
   std::terminate_handler terminate = std::get_terminate();

@@ -226,8 +226,8 @@ TEST_CASE("without ddprun, and for a rank that is not told, all goes on",
 
 TEST_CASE("a rank that polls ignores the signal of --on-preempt",
           "[preemption]") {
-  // The number of the signal, what a rank does with it before, and whether the
-  // signal then ends the rank.
+  // The number of the signal, the rank's earlier action for it, and whether the
+  // signal ends the rank.
   using Row = std::tuple<int, void (*)(int), bool>;
   const auto [number, before, ends] =
       GENERATE(values<Row>({{SIGUSR1, SIG_DFL, false},

@@ -254,8 +254,8 @@ TEST_CASE("the address of this host on the route to another one",
             0,
             NI_NUMERICHOST) == 0;
     // Nobody listens at these addresses. The kernel may choose another address
-    // of the same network, but no IPv6 address whose uniqueness is still being
-    // tested.
+    // of the same network, but no IPv6 address that it still tests for
+    // uniqueness.
     if (is_usable && (family == AF_INET || is_loopback(text))) {
       CAPTURE(text);
       const auto local = detail::local_address_towards(text);
@@ -542,7 +542,7 @@ TEST_CASE("an aborted group is let go where no thread can start",
   CHECK(backend.use_count() == 1);
 }
 
-/// A backend of GPUs whose work has failed.
+/// A backend of GPUs with failed work.
 struct FailedBackend : test::FakeBackend {
   explicit FailedBackend(int& aborts) : FakeBackend(1), aborts(aborts) {}
   const std::string getBackendName() const override { return "nccl"; }
@@ -552,8 +552,7 @@ struct FailedBackend : test::FakeBackend {
   int& aborts;
 };
 
-TEST_CASE("a group whose work has failed is aborted at its end",
-          "[departures]") {
+TEST_CASE("a group with failed work is aborted at its end", "[departures]") {
   int aborts = 0;
   const auto group = in_job(c10::make_intrusive<FailedBackend>(aborts));
   const bool leaves_job = GENERATE(false, true);
@@ -591,7 +590,7 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
   });
 }
 
-TEST_CASE("a group that the program aborts ends what waits", "[departures]") {
+TEST_CASE("a group that the program aborts ends waits", "[departures]") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::promise<void> heard;
   const auto errors = test::try_ranks(2, [&](const Group& group) {
@@ -691,7 +690,7 @@ std::map<int, int> policies_of_threads() {
   return policies;
 }
 
-TEST_CASE("Gloo's thread takes no core away, who made it may",
+TEST_CASE("Gloo's thread is of SCHED_BATCH, the thread that made it is not",
           "[process_group]") {
   const auto before = policies_of_threads();
   detail::BackendSpec spec;
@@ -838,7 +837,7 @@ TEST_CASE("lines that differ are listed by ranks", "[collectives]") {
   }
 }
 
-TEST_CASE("ranks send one line of those that differ", "[collectives]") {
+TEST_CASE("ranks send one of the differing lines", "[collectives]") {
   run_ranks(3, [](const Group& group) {
     test::CountingBackend counted(group);
     std::vector<std::string> lines(1000, "a line that all ranks have");

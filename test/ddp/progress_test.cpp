@@ -132,7 +132,7 @@ TEST_CASE("a training reports its passes and collectives", "[progress]") {
   });
 }
 
-TEST_CASE("who waits in a collective says so", "[progress]") {
+TEST_CASE("a rank that waits in a collective says so", "[progress]") {
   run_with_files(2, [](int rank, const auto& now) {
     init_process_group(ProcessGroupOptions().backend("gloo"));
     if (rank == 0) {

@@ -1,6 +1,6 @@
-// Models of equal shape, of which ranks make the passes in other orders, leave
-// some out, or make some more: each such program ends soon with an error on all
-// ranks, and every other one trains right. To run more programs:
+// Programs with several models of equal shape. If ranks make the passes in
+// other orders, leave some out or make more, the program ends soon with an
+// error on all ranks; else it trains right. To run more programs:
 //   DDP_PROGRAMS=150 DDP_PROGRAMS_SEED=100 departures_test [orders]
 #include <algorithm>
 #include <chrono>

@@ -76,7 +76,7 @@ TEST_CASE("an uncaught exception is in the error file", "[record_errors]") {
   CHECK(folder.size() == 1);
 }
 
-TEST_CASE("what stdout holds is written before an exception ends the rank",
+TEST_CASE("stdout is flushed before an exception ends the rank",
           "[record_errors]") {
   const TemporaryFolder folder;
   const std::string written = folder / "stdout";

@@ -494,7 +494,7 @@ TEST_CASE("an exception that leaves a pass is noticed", "[reducer][errors]") {
   CHECK(backend->take_calls().empty());
 }
 
-TEST_CASE("a reducer whose pass was left is destroyed without a collective",
+TEST_CASE("a reducer is destroyed in an unfinished pass without a collective",
           "[reducer][errors]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   auto a = leaf(1);

@@ -68,7 +68,7 @@ TEST_CASE("jobs at one store have keys of their own", "[rendezvous]") {
   }
 }
 
-/// The store of a rank whose process ends while it waits for the others.
+/// The store of a rank that dies while it waits for the others.
 struct DyingStore : c10d::PrefixStore {
   explicit DyingStore(const c10::intrusive_ptr<c10d::Store>& store)
       : PrefixStore("", store) {}

@@ -285,8 +285,8 @@ TEST_CASE("a bucket that the program holds is replaced on its own device") {
     const auto y =
         module->middle->forward(module->first->forward(input).relu()).relu();
     bool is_own = false;
-    // Runs on the thread of the front device, before its gradients come and
-    // after those of the other device.
+    // Runs on the thread of the front device, before the gradients of that
+    // device and after the gradients of the other device.
     y.register_hook([&](const torch::Tensor&) {
       is_own = module->first->weight.grad().is_alias_of(held);
     });

@@ -311,7 +311,7 @@ TEST_CASE("no rank outlives the process that made it") {
   CHECK_FALSE(read_letter(pipe).has_value());
 }
 
-TEST_CASE("what is printed is printed once, and nothing of ours at the end") {
+TEST_CASE("ranks print once, and run no exit handlers of the program") {
   test::TemporaryFolder folder;
   const std::string file = folder / "out";
   static Shared<std::atomic<int>> exits;
@@ -368,7 +368,7 @@ TEST_CASE("an ignored SIGCHLD is an error") {
   ::signal(SIGCHLD, before);
 }
 
-TEST_CASE("a rank whose end somebody else has taken is an error") {
+TEST_CASE("a rank that other code has waited for is an error") {
   const auto before = ::signal(SIGUSR1, [](int) { ::waitpid(-1, nullptr, 0); });
   const Pipe pipe = make_pipe();
   const auto failure = failure_of(

@@ -79,7 +79,7 @@ test::Traffic pass_bytes() {
   return bytes;
 }
 
-TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
+TEST_CASE("a rank without inputs sends as much as a pass", "[traffic][join]") {
   const bool by_all = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
     Rank rank(group);

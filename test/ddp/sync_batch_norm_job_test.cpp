@@ -1,5 +1,5 @@
-// SyncBatchNorm layers under a wrapper in a job, each rank a process: their
-// collectives must not be paired with those of the gradients. Over plain Gloo,
+// SyncBatchNorm layers under a wrapper in a job, each rank a process. Their
+// collectives must not meet collectives of the gradients. Over plain Gloo,
 // because the sums of gradients in shared memory have a channel of their own.
 #include <cstdlib>
 #include <functional>

@@ -1,7 +1,7 @@
 // Gradients that a function of the graph leaves undefined, as Python's None.
-// The expected values are those of PyTorch's DDP. In its static graph it fails
-// after a no_sync, and a gradient that no rank had in the first pass trains
-// each rank alone.
+// The expected values are of PyTorch's DDP. Its static graph fails after a
+// no_sync, and trains each rank alone by a gradient that no rank had in the
+// first pass.
 #include <optional>
 
 #include <torch/autograd.h>
@@ -155,7 +155,7 @@ TEST_CASE("undefined gradients count as none, or as zeros", "[undefined]") {
   });
 }
 
-TEST_CASE("weight decay does not move what no rank has a gradient of",
+TEST_CASE("weight decay does not move parameters without a gradient",
           "[undefined]") {
   const auto mode = GENERATE(Mode::finds, Mode::fixed);
   const auto& transport = any_transport();
@@ -196,7 +196,7 @@ TEST_CASE("an undefined gradient beside one that comes", "[undefined]") {
   });
 }
 
-TEST_CASE("a pass whose only gradients are undefined", "[undefined]") {
+TEST_CASE("a pass with undefined gradients only", "[undefined]") {
   const auto mode = GENERATE(Mode::refuses, Mode::finds, Mode::fixed);
   const auto& transport = any_transport();
   transport.run_ranks(2, [&](const Group& group, c10::Device device) {

@@ -53,7 +53,7 @@ Store make_store() {
   return c10::make_intrusive<c10d::HashStore>();
 }
 
-/// Returns a net whose parameters fill several buckets, with values that differ
+/// Returns a net with parameters for several buckets, with values that differ
 /// between ranks.
 Sequential net_of(int rank) {
   Sequential net(Linear(4, 8),

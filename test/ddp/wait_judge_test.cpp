@@ -240,7 +240,7 @@ TEST_CASE("all leave, and one has started more", "[waits]") {
                       "but not by rank 0"));
 }
 
-TEST_CASE("a rank that leaves ends what a host does not wait for", "[waits]") {
+TEST_CASE("a leaving rank ends collectives without a waiter", "[waits]") {
   CHECK(find_dead_waits(
       {{0, computes({{"world", 3}})}, {1, leaves({{"world", 2}})}}));
   CHECK_FALSE(find_dead_waits(

@@ -157,7 +157,7 @@ TEST_CASE("a container's file and conversions go through the wrapper",
   for (const auto& parameter : other->parameters()) {
     expect(parameter, 7);
   }
-  Sequential plain(line(), line());  // keys are those without a wrapper
+  Sequential plain(line(), line());  // the same keys, without a wrapper
   file.seekg(0);
   torch::load(plain, file);
   expect(plain->parameters()[1], 7);
@@ -197,7 +197,7 @@ TEST_CASE("a forward by another name is averaged", "[ddp]") {
   });
 }
 
-/// A class with the wrapper as a member, whose type has to be written out.
+/// A class with the wrapper as a member. Its type has to be written out.
 struct Trainer {
   DistributedDataParallel<Coder> model{nullptr};
 };

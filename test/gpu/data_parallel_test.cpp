@@ -285,7 +285,7 @@ TEST_CASE("batch norm keeps the first device's statistics", "[gpu]") {
   CHECK(differences(*plain, *net, 1e-4, 1e-6) == Names());
 }
 
-TEST_CASE("an RNN whose memory cuDNN rearranges", "[gpu]") {
+TEST_CASE("cuDNN rearranges the memory of an RNN", "[gpu]") {
   const auto devices = any_devices();
   torch::nn::LSTM plain(torch::nn::LSTMOptions(4, 8).batch_first(true));
   plain->to(devices[0]);
@@ -424,8 +424,8 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
   for (int step = 0; step < 10; ++step) {
     model->forward(images).sum().backward();
     optimizer.step();
-    // A gradient may or may not be a piece of a larger tensor: this depends on
-    // the device whose gradient came first.
+    // A gradient may be a piece of a larger tensor, if one device was faster
+    // than another.
     optimizer.zero_grad();
     after.push_back(used());
   }

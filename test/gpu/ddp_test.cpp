@@ -181,7 +181,7 @@ struct ThreeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Three);
 
-TEST_CASE("what no rank uses keeps its gradient", "[gpu]") {
+TEST_CASE("a parameter that no rank uses keeps its gradient", "[gpu]") {
   if (!has_gpus(2)) {
     return;
   }

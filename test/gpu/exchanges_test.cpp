@@ -17,10 +17,10 @@
 #include "test/support/exchange_ways.h"
 #include "test/support/state_dict.h"
 
-// Tests exchanges over NCCL whose buckets are filled on several streams, none
-// of which is the caller's stream, and each of which continues with other work
-// at once. If an exchange misses a wait or releases memory too early, some
-// schedule of the stand-in gives wrong values.
+// Tests exchanges over NCCL with buckets that are filled on several streams.
+// None is the caller's stream, and each continues with other work at once. If
+// an exchange misses a wait or releases memory too early, some schedule of the
+// stand-in gives wrong values.
 namespace ddp {
 namespace exchanges_test {
 
@@ -75,8 +75,8 @@ class Streams {
                                              .bucket_cap_mb(1e-4));
   }
 
-  /// Releases the reducer and the exchange, whose memory the streams of the
-  /// buckets may use at once.
+  /// Releases the reducer and the exchange. The streams of the buckets may use
+  /// the memory at once.
   void end() {
     reducer_.reset();
     for (const auto& stream : streams_) {

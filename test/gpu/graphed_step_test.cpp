@@ -89,7 +89,7 @@ struct Job {
   c10::intrusive_ptr<detail::MonitoredBackend> group;
 };
 
-/// What a training varies.
+/// Options of a training.
 struct Way {
   std::string optimizer = "sgd";
   std::string exchange = "all-reduce";
@@ -278,7 +278,7 @@ TEST_CASE("recorded steps equal eager ones", "[gpu][graph]") {
   });
 }
 
-TEST_CASE("what a replayed step asks of CUDA", "[gpu][graph][stand-in]") {
+TEST_CASE("CUDA calls of a replayed step", "[gpu][graph][stand-in]") {
   const bool draws = GENERATE(false, true);  // random numbers, for dropout
   if (!has_gpus(2)) {
     return;
@@ -340,7 +340,7 @@ TEST_CASE("one rank steps eagerly while another replays", "[gpu][graph]") {
       const auto group = training.job.group->started();
       const auto passes = training.job.record->passes();
       rank.expect(passes == 20, c10::str("not 20 passes but ", passes));
-      // What the first, eager training has counted is of another group object.
+      // The first, eager training has counted in another group object.
       rank.expect(group > 0, "no collective");
       static std::atomic<uint64_t> of_rank_0{0};
       if (rank.rank == 0) {
@@ -699,7 +699,7 @@ TEST_CASE("a host read within the backward pass ends the training",
   });
 }
 
-TEST_CASE("what is refused without a wrapper", "[gpu][graph][errors]") {
+TEST_CASE("refusals without a wrapper", "[gpu][graph][errors]") {
   const auto why =
       GENERATE(as<std::string>(), "waits", "norm", "inside", "optimizer");
   if (!has_gpus(1)) {

@@ -18,8 +18,7 @@ struct NcclRank {
   /// Blocks until all ranks have called this function, without a collective.
   std::function<void()> meet;
 
-  /// Checks a condition. Catch2's own checks may be used in the main thread
-  /// only.
+  /// Checks a condition. Catch2's own checks work in the main thread only.
   /// @throws std::runtime_error with the text `what` if the condition is false.
   void expect(bool condition, const std::string& what) const;
   /// Same as `expect`, for two tensors that must be close, on any devices.

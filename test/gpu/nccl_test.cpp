@@ -71,7 +71,7 @@ TEST_CASE("one rank over NCCL", "[gpu]") {
 }
 
 // NCCL's own wait only makes a stream wait and does not report an abort.
-TEST_CASE("a wait for what was queued before an abort is an error", "[gpu]") {
+TEST_CASE("a wait for work queued before an abort is an error", "[gpu]") {
   const Job job;
   const auto group = process_group();
   std::vector<torch::Tensor> tensors{torch::ones({3}, local_device())};

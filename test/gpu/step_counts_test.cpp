@@ -22,7 +22,7 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// Checks the exact number of GPU operations of a step beyond those of the plain
+// Checks the exact number of GPU operations that a step adds to the plain
 // module's step. A larger number is a regression. If a number becomes smaller,
 // adapt the test.
 namespace step_counts_test {
@@ -107,7 +107,7 @@ Options a_bucket_a_layer(const NcclRank& rank) {
       .bucket_cap_mb(cap);
 }
 
-TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
+TEST_CASE("GPU operations of a step over NCCL", "[gpu][stand-in]") {
   const bool as_view = GENERATE(false, true);
   const bool finds_unused = GENERATE(false, true);
   REQUIRE(has_gpus(2));
@@ -257,7 +257,7 @@ namespace step_counts_test {
 
 using namespace ::step_counts_test;
 
-TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
+TEST_CASE("GPU operations of a step over devices", "[gpu][stand-in]") {
   const int count = GENERATE(2, 3);
   REQUIRE(ddp::test::has_gpus(count));
   INFO(ddp::test::any_schedule());

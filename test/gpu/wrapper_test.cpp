@@ -146,7 +146,7 @@ TEST_CASE("a part that is computed again draws as it did on its GPU", "[gpu]") {
     block->to(rank.device);
     DistributedDataParallel model(block, Options().process_group(rank.group));
     {
-      // All ranks draw the same, whatever the tests before have drawn.
+      // All ranks draw the same numbers, also after other tests.
       auto generator = at::globalContext().defaultGenerator(rank.device);
       const std::scoped_lock lock(generator.mutex());
       generator.set_offset(0);

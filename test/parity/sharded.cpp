@@ -216,7 +216,7 @@ void train(Log& log, const N& net, const Training& training) {
 const auto kSmallUnits =
     ddp::FullyShardedDataParallelOptions().unit_cap_mb(0.04);
 
-/// Trains a network in float32 whose units are gathered in bfloat16.
+/// Trains a network in float32. Its units are gathered in bfloat16.
 template <typename N>
 void train_bfloat16(Log& log,
                     Training training,

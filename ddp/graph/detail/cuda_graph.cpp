@@ -13,7 +13,7 @@ void try_to(const Work& work) noexcept {
   try {
     work();
   } catch (const std::exception&) {
-    // Ended already.
+    // `work` has ended already.
   }
 }
 

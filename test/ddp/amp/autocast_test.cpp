@@ -141,8 +141,7 @@ TEST_CASE("a thread has its own autocast", "[autocast]") {
   CHECK(product_dtype() == torch::kBFloat16);
 }
 
-TEST_CASE("what autocast cannot do is refused, and nothing changes",
-          "[autocast][errors]") {
+TEST_CASE("a refused AutocastGuard changes nothing", "[autocast][errors]") {
   const Setting outside;
   CHECK_THROWS_WITH(
       AutocastGuard(kDevice, AutocastOptions().dtype(torch::kFloat)),

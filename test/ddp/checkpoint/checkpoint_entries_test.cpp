@@ -215,8 +215,7 @@ TEST_CASE("variables of the program are in a checkpoint", "[checkpoint]") {
   refuses(ranks, "values of 1 ranks as its checkpoint[\"mine\"]");
 }
 
-/// An object of the program: the sum of what it was given, on some ranks
-/// broken.
+/// An object of the program: a sum of numbers, on some ranks broken.
 class Sum : public Stateful {
  public:
   explicit Sum(CheckpointScope scope = CheckpointScope::common)

@@ -98,7 +98,7 @@ TEST_CASE("a narrow wire sends half the bytes", "[exchange][cast]") {
   });
 }
 
-TEST_CASE("what does not fit in half is inf on every rank",
+TEST_CASE("a value that does not fit in half is inf on every rank",
           "[exchange][cast]") {
   run_ranks(3, [](const Group& group) {
     auto weight = leaf({4});

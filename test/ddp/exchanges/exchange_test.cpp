@@ -369,8 +369,7 @@ TEST_CASE("an exchange without a process group is refused",
                     Contains("call ddp::init_process_group()"));
 }
 
-TEST_CASE("what an exchange does not take is said at once",
-          "[exchange][errors]") {
+TEST_CASE("a reducer refuses a misfit exchange at once", "[exchange][errors]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
   auto table = torch::zeros({5, 2}).requires_grad_();
   CHECK_THROWS_WITH(

@@ -475,8 +475,7 @@ TEST_CASE("options that differ are named on every rank",
   }
 }
 
-TEST_CASE("what PowerSGD cannot do is refused",
-          "[exchange][powersgd][errors]") {
+TEST_CASE("errors of PowerSGD", "[exchange][powersgd][errors]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
   const auto make = [&](const PowerSGDOptions& options) {
     const PowerSGD exchange(group, options);

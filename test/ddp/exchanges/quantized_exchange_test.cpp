@@ -154,7 +154,7 @@ TEST_CASE("complex gradients are quantized as pairs", "[exchange][quantized]") {
   });
 }
 
-TEST_CASE("what is not finite reaches all ranks, in its block alone",
+TEST_CASE("inf and NaN reach all ranks, in their block alone",
           "[exchange][quantized]") {
   const double flaw = GENERATE(std::numeric_limits<double>::infinity(),
                                std::numeric_limits<double>::quiet_NaN());
@@ -173,8 +173,7 @@ TEST_CASE("what is not finite reaches all ranks, in its block alone",
   });
 }
 
-TEST_CASE("what is not finite does not stay in the padding",
-          "[exchange][quantized]") {
+TEST_CASE("inf does not stay in the padding", "[exchange][quantized]") {
   const bool as_view = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {
     auto weight = leaf({6});  // padded to two blocks of four

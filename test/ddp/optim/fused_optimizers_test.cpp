@@ -190,7 +190,7 @@ Tensor unfit(const std::string& why) {
   return values.clone().requires_grad_();
 }
 
-TEST_CASE("what the kernels do not take is stepped by LibTorch", "[fused]") {
+TEST_CASE("LibTorch steps tensors that do not fit the kernels", "[fused]") {
   const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
   const auto why = GENERATE(
       as<std::string>(), "gaps", "bfloat16", "half", "transposed gradient");
@@ -515,7 +515,7 @@ TEST_CASE("a recorded step is that of the host's numbers", "[fused]") {
   }
 }
 
-TEST_CASE("a recorded step knows what has changed", "[fused]") {
+TEST_CASE("a recorded step notices changes", "[fused]") {
   const auto parameters = fusible();
   FusedAdam optimizer(parameters, AdamOptions(0.125));
   set_all_gradients(parameters, 0);

@@ -486,7 +486,7 @@ TEST_CASE("every rank names parameters that differ", "[zero][ranks]") {
   }
 }
 
-TEST_CASE("a sharded optimizer refuses what it cannot do", "[zero]") {
+TEST_CASE("errors of a sharded optimizer", "[zero]") {
   const auto params = test::parameters({{2}, {3}});
   CHECK_THROWS_WITH(ZeroRedundancyOptimizer(Tensors{}, maker("sgd")),
                     Contains("at least one parameter"));

@@ -196,7 +196,7 @@ void Player::end_train() {
 }
 
 void Player::gather(const Act& act) {
-  // The wrapper whose forward came last owns the parameters.
+  // The wrapper of the last forward owns the parameters.
   std::deque<NoSyncGuard> no_sync;
   for (auto& each : wrappers_) {
     if (each.model) {

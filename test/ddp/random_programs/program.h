@@ -20,7 +20,7 @@ struct Part {
     branch,   ///< a rank may leave the parameter out, as `Unused` allows
     tied,     ///< one parameter with two names, used twice in a forward
     product,  ///< two parameters, multiplied by each other
-    matrix,   ///< a matrix whose gradients have rank one
+    matrix,   ///< a matrix with gradients of rank one
     rows,     ///< an embedding with sparse gradients
     norm,     ///< a batch norm
     frozen,   ///< requires no gradient when the module is wrapped
@@ -123,7 +123,7 @@ struct Act {
   bool in_training() const { return flag; }
   /// step: the program keeps the gradients, which must not change afterwards.
   bool holds() const { return flag; }
-  /// join: the mean is that of the ranks with inputs.
+  /// join: the mean is over the ranks with inputs.
   bool by_live() const { return flag; }
   /// load: the checkpoint contains the wrapper instead of the module.
   bool by_wrapper() const { return flag; }
@@ -175,7 +175,7 @@ struct Program {
   }
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
-  /// Returns what an act compares. Ranks that shard the model read parameters
+  /// Returns the tensors that an act compares. Sharded ranks read parameters
   /// and gradients by collectives. A part of the acts goes without them, so
   /// that nothing but the wrapper lets ranks wait for each other.
   Compared compared(size_t act) const;

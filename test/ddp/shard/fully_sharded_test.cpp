@@ -720,7 +720,7 @@ TEST_CASE("modules that cannot be sharded are errors on all ranks", "[shard]") {
   });
 }
 
-TEST_CASE("what shards do not support is an error", "[shard]") {
+TEST_CASE("unsupported calls of sharded models are errors", "[shard]") {
   run(2, [](const Group& group) {
     Pair pair(group);
     expect_error("Expected a model without shards for update_process_group",

@@ -1,5 +1,5 @@
-// Sharded models whose ranks share no memory and gather the parameters. The
-// ranks are processes of this host.
+// Sharded models of ranks that gather the parameters, without shared memory.
+// The ranks are processes of this host.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -32,7 +32,7 @@ ProcessGroupOptions apart() {
 /// Time within which all ranks get an error.
 constexpr std::chrono::seconds kPatience(15);
 
-/// Layers of equal size, of which a forward uses those up to `end`.
+/// Layers of equal size. A forward uses the layers from `begin` to `end`.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     for (int i = 0; i < 6; ++i) {
@@ -122,8 +122,8 @@ TEST_CASE("ranks that use other gathered parameters get an error") {
     training.step();
     throw std::runtime_error("nobody has noticed");
   });
-  // The forward more of one rank is the forward of the others, whose next call
-  // sums gradients.
+  // The additional forward meets the forward of the other ranks, which then sum
+  // gradients.
   expect_errors(ends,
                 how == "a forward more"
                     ? "rank 1 in comparison of the parameters that the "
@@ -133,8 +133,7 @@ TEST_CASE("ranks that use other gathered parameters get an error") {
   CHECK(std::chrono::steady_clock::now() - begin < kPatience);
 }
 
-TEST_CASE(
-    "ranks whose backward passes of a gathered model differ get an error") {
+TEST_CASE("ranks with other backward passes of gathered units get an error") {
   const std::string how = GENERATE(
       "none", "a shorter one", "a local one", "an end of the training");
   CAPTURE(how);

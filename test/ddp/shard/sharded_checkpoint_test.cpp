@@ -89,8 +89,7 @@ TEST_CASE("a checkpoint of the module within the shards is the same",
   check_equal(wrapper, values_in(folder / "again.pt"));
 }
 
-TEST_CASE("whole parameters are saved and loaded as those of a module",
-          "[shard]") {
+TEST_CASE("whole parameters are saved and loaded like a module", "[shard]") {
   const test::TemporaryFolder folder;
   run(2, [&](const Group& group) {
     Sharded training(group, Elementwise::sgd);
@@ -148,7 +147,7 @@ TEST_CASE("a checkpoint has the values of the leaves and not their rounding",
               values_in(folder / "again.pt"));
 }
 
-TEST_CASE("shards save in the background what they were", "[shard]") {
+TEST_CASE("a background save has the values of its call", "[shard]") {
   const test::TemporaryFolder folder;
   run(2, [&](const Group& group) {
     Sharded training(group, Elementwise::adamw);

@@ -35,8 +35,8 @@ FullyShardedDataParallelOptions units_of(double megabytes) {
   return FullyShardedDataParallelOptions().unit_cap_mb(megabytes);
 }
 
-/// A net whose units have parts on each of 4 ranks, which begin within a row of
-/// a convolution and of other weights.
+/// A net with a part of each unit on each of 4 ranks. Parts begin within a row
+/// of a convolution and of other weights.
 test::ShardedNet wide_net() {
   return test::ShardedNet(301, 133);
 }

@@ -20,7 +20,7 @@ namespace sharded_saves_test {
 
 using test::run_rank_processes;
 
-/// A sharded model whose parameters all equal the step.
+/// A sharded model. All its parameters equal the step.
 struct Training {
   explicit Training(bool shares_memory) {
     init_process_group(ProcessGroupOptions()

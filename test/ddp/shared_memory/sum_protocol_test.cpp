@@ -243,7 +243,7 @@ TEST_CASE("no order of steps gives a rank a wrong sum") {
   using What = Training::What;
   const int size = GENERATE(2, 3);
   const auto training = GENERATE(
-      // one bucket, whose memory is used again
+      // one bucket, used twice
       Training{{{What::start, 0},
                 {What::finish, 0},
                 {What::start, 1},
