@@ -14,7 +14,6 @@
 #include <torch/utils.h>
 
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/quantized_exchange.h"
@@ -97,7 +96,7 @@ TEST_CASE("ranks over NCCL train as the plain module on all rows", "[gpu]") {
     auto net = make_net(rank.rank);
     net->to(rank.device);
     // A stream of the user: the pass must wait for earlier work on it.
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     DistributedDataParallel model(net,
                                   Options()
                                       .process_group(rank.group)

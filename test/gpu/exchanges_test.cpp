@@ -7,7 +7,6 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/reducer.h"
@@ -24,7 +23,6 @@
 namespace ddp {
 namespace exchanges_test {
 
-using c10::cuda::CUDAStream;
 using test::any_schedule;
 using test::has_gpus;
 using test::NcclRank;
@@ -41,10 +39,10 @@ Tensor pattern(int64_t index) {
   return torch::outer(rows, columns).to(torch::kFloat);
 }
 
-void wait_for(CUDAStream stream, CUDAStream other) {
+void wait_for(c10::Stream stream, c10::Stream other) {
   c10::Event so_far(c10::kCUDA);
-  so_far.record(other.unwrap());
-  so_far.block(stream.unwrap());
+  so_far.record(other);
+  so_far.block(stream);
 }
 
 /// Parameters with one bucket each, each used on its own stream.
@@ -53,12 +51,10 @@ class Streams {
   static constexpr int64_t kCount = 4;
 
   Streams(const NcclRank& rank, std::shared_ptr<Exchange> exchange)
-      : rank_(rank),
-        caller_(c10::cuda::getStreamFromPool(false, rank.device.index())) {
+      : rank_(rank), caller_(rank.new_stream()) {
     for (int64_t i = 0; i < kCount; ++i) {
-      streams_.push_back(
-          c10::cuda::getStreamFromPool(false, rank.device.index()));
-      const c10::StreamGuard guard(streams_.back().unwrap());
+      streams_.push_back(rank.new_stream());
+      const c10::StreamGuard guard(streams_.back());
       parameters_.push_back(torch::ones({8, 12}, rank.device).requires_grad_());
       // Autograd accumulates on the stream on which a leaf was first used.
       uses_.push_back(parameters_.back() * 1);
@@ -84,15 +80,15 @@ class Streams {
     }
   }
 
-  CUDAStream caller() const { return caller_; }
+  c10::Stream caller() const { return caller_; }
 
   /// Runs a pass in which the gradient of parameter i is factors[i].
   void pass(const std::vector<Tensor>& factors) {
-    const c10::StreamGuard guard(caller_.unwrap());
+    const c10::StreamGuard guard(caller_);
     std::vector<Tensor> losses;
     for (int64_t i = 0; i < kCount; ++i) {
       wait_for(streams_[i], caller_);  // waits for changes of the parameters
-      const c10::StreamGuard side(streams_[i].unwrap());
+      const c10::StreamGuard side(streams_[i]);
       parameters_[i].mutable_grad() = Tensor();
       losses.push_back((parameters_[i] * factors[i].to(rank_.device)).sum());
     }
@@ -104,7 +100,7 @@ class Streams {
 
   /// Returns copies on the host of tensors computed on the caller's stream.
   std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) const {
-    const c10::StreamGuard guard(caller_.unwrap());
+    const c10::StreamGuard guard(caller_);
     std::vector<Tensor> result;
     for (const auto& tensor : tensors) {
       result.push_back(tensor.detach().cpu());
@@ -123,8 +119,8 @@ class Streams {
 
  private:
   /// Overwrites all memory that is free for a stream.
-  void go_on(CUDAStream stream) {
-    const c10::StreamGuard guard(stream.unwrap());
+  void go_on(c10::Stream stream) {
+    const c10::StreamGuard guard(stream);
     std::vector<Tensor> blocks;
     for (const int64_t numel : {1, 128, 256, 384, 512}) {
       for (int i = 0; i < 8; ++i) {
@@ -137,8 +133,8 @@ class Streams {
   }
 
   const NcclRank& rank_;
-  CUDAStream caller_;
-  std::vector<CUDAStream> streams_;
+  c10::Stream caller_;
+  std::vector<c10::Stream> streams_;
   std::vector<Tensor> parameters_;
   std::vector<Tensor> uses_;
   std::vector<NamedParameter> named_;
@@ -270,7 +266,7 @@ TEST_CASE("later steps on a GPU make up for PowerSGD's error", "[gpu]") {
       }
       streams.pass(factors);
       const auto gradients = streams.gradients();
-      const c10::StreamGuard guard(streams.caller().unwrap());
+      const c10::StreamGuard guard(streams.caller());
       const auto state = exchange->state_dict();
       std::vector<Tensor> sums;
       for (int64_t i = 0; i < Streams::kCount; ++i) {

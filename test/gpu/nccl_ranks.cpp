@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "ddp/job/backends.h"
@@ -42,6 +43,10 @@ class Backends {
 };
 
 }  // namespace
+
+c10::Stream NcclRank::new_stream() const {
+  return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+}
 
 void NcclRank::expect(bool condition, const std::string& what) const {
   if (!condition) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace ddp::test {
@@ -17,6 +18,9 @@ struct NcclRank {
   c10::intrusive_ptr<c10d::Backend> group;
   /// Blocks until all ranks have called this function, without a collective.
   std::function<void()> meet;
+
+  /// Returns a stream of the rank's GPU from LibTorch's pool.
+  c10::Stream new_stream() const;
 
   /// Checks a condition. Catch2's own checks work in the main thread only.
   /// @throws std::runtime_error with the text `what` if the condition is false.

@@ -142,7 +142,8 @@ TEST_CASE("the reducer on a stream of the user's", "[gpu]") {
                       .gradient_as_bucket_view(as_view)
                       .first_bucket_cap_mb(0.001));
   torch::cuda::synchronize();  // the leaves were created on the default stream
-  const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+  const c10::StreamGuard guard(
+      c10::cuda::getStreamFromPool(false, local_device().index()).unwrap());
   torch::optim::SGD optimizer({a, b, c}, 0.5);
   for (int step = 1; step <= 5; ++step) {
     optimizer.zero_grad();

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
@@ -50,7 +49,7 @@ TEST_CASE("fused and sharded over NCCL", "[gpu]") {
   run_nccl_ranks(2, [&](const NcclRank& rank) {
     auto plain = net_on(c10::kCPU);
     auto net = net_on(rank.device);
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     const auto alone = make_optimizer(kind, Groups{plain->parameters()});
     const auto name = way == "fused" ? "fused " + kind : kind;
     const auto make = [&](const Groups& groups) {

@@ -7,7 +7,6 @@
 #include <torch/types.h>
 
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
@@ -88,7 +87,7 @@ TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
     auto net = make();
     net->to(rank.device);
     // A stream of the user, with the copies of another step on it.
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     DistributedDataParallel model(net,
                                   DistributedDataParallelOptions()
                                       .process_group(rank.group)

@@ -149,7 +149,7 @@ TEST_CASE("a gradient that another stream still copies keeps its values",
     Two net;
     net->to(rank.device);
     DistributedDataParallel model(net, Options().process_group(rank.group));
-    const auto side = c10::cuda::getStreamFromPool();
+    const auto side = rank.new_stream();
     std::vector<Tensor> copies;
     for (int pass = 1; pass <= 4; ++pass) {
       net->zero_grad();
@@ -157,7 +157,7 @@ TEST_CASE("a gradient that another stream still copies keeps its values",
       Tensor grad = net->a.grad();
       net->a.mutable_grad() = Tensor();
       c10::Event ready(c10::kCUDA);
-      ready.record(c10::cuda::getCurrentCUDAStream());
+      ready.record(c10::cuda::getCurrentCUDAStream(rank.device.index()));
       const c10::StreamGuard guard(side);
       ready.block(side);
       copies.push_back(grad.clone());
@@ -189,8 +189,8 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
     auto a = torch::ones({300}, rank.device).requires_grad_();
     auto b = torch::ones({300}, rank.device).requires_grad_();
     torch::cuda::synchronize(rank.device.index());
-    const auto first = c10::cuda::getStreamFromPool();
-    const auto second = c10::cuda::getStreamFromPool();
+    const auto first = rank.new_stream();
+    const auto second = rank.new_stream();
     // Autograd accumulates on the stream on which a leaf was first used.
     Tensor keep_a;
     Tensor keep_b;

@@ -6,7 +6,6 @@
 #include <torch/optim.h>
 
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
@@ -63,8 +62,7 @@ void run_on_streams(const std::function<void(const NcclRank&)>& body) {
   }
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    const c10::StreamGuard guard(
-        c10::cuda::getStreamFromPool(false, rank.device.index()).unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     body(rank);
   });
 }

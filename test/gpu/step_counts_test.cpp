@@ -3,7 +3,6 @@
 #include <unordered_map>
 
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -164,7 +163,7 @@ TEST_CASE("marks beside the buckets follow the stream of the passes",
         net,
         a_bucket_a_layer(rank).exchange(
             std::make_shared<CastExchange>(rank.group, torch::kBFloat16)));
-    const c10::StreamGuard other(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard other(rank.new_stream());
     const auto with = counts_of(model, rank.device, rank.meet);
     if (rank.rank == 0) {
       counts = with;

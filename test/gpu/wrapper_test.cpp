@@ -7,7 +7,6 @@
 
 #include <ATen/Context.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "ddp/buffer_hook.h"
 #include "ddp/collectives.h"
@@ -57,7 +56,7 @@ TEST_CASE("reduce_dtype over NCCL trains as float where nothing is rounded",
     auto plain = make();
     auto net = make();
     net->to(rank.device);
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     DistributedDataParallel model(
         net, tiny(rank).mixed_precision(MixedPrecision().reduce_dtype(dtype)));
     for (int step = 1; step <= 3; ++step) {
@@ -194,7 +193,7 @@ TEST_CASE("buffers are averaged over NCCL", "[gpu]") {
   run_nccl_ranks(2, [](const NcclRank& rank) {
     Buffered net(rank.rank);
     net->to(rank.device);
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     DistributedDataParallel model(net,
                                   Options()
                                       .process_group(rank.group)
@@ -216,7 +215,7 @@ TEST_CASE("tensors of GPUs go to all, or to one", "[gpu]") {
   }
   INFO(any_schedule());
   run_nccl_ranks(2, [](const NcclRank& rank) {
-    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    const c10::StreamGuard guard(rank.new_stream());
     const auto rows_of = [](int of) {
       return torch::full({2 + of, 3}, of + 5.0);
     };
