@@ -4,46 +4,6 @@
 #include <numeric>
 
 namespace ddp::detail {
-namespace {
-
-/// Divides the elements from `begin` to `end` of the dimensions from
-/// `order[depth]` on. `place` has the outer dimensions.
-void add_rectangles(const at::Tensor& like,
-                    const std::vector<int64_t>& order,
-                    size_t depth,
-                    int64_t begin,
-                    int64_t end,
-                    Rectangle place,
-                    std::vector<Rectangle>& result) {
-  int64_t row = 1;  // elements of the inner dimensions
-  for (size_t i = depth + 1; i < order.size(); ++i) {
-    row *= like.size(order[i]);
-  }
-  while (begin < end && depth < order.size()) {
-    const auto dimension = static_cast<size_t>(order[depth]);
-    const int64_t first = begin / row;
-    const bool has_whole_row = begin % row == 0 && end - begin >= row;
-    const int64_t count = has_whole_row ? (end - begin) / row : 1;
-    const int64_t next = std::min(end, (first + count) * row);
-    place.offsets[dimension] = first;
-    place.sizes[dimension] = count;
-    if (has_whole_row) {
-      result.push_back(place);
-    } else {
-      add_rectangles(like,
-                     order,
-                     depth + 1,
-                     begin - first * row,
-                     next - first * row,
-                     place,
-                     result);
-    }
-    begin = next;
-  }
-}
-
-}  // namespace
-
 std::vector<Rectangle> rectangles_of_run(const at::Tensor& like,
                                          int64_t first,
                                          int64_t size) {
@@ -52,13 +12,25 @@ std::vector<Rectangle> rectangles_of_run(const at::Tensor& like,
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return like.stride(a) > like.stride(b);
   });
-  const Rectangle whole{std::vector<int64_t>(order.size(), 0),
-                        like.sizes().vec()};
   std::vector<Rectangle> result;
-  if (order.empty() && size == 1) {
-    result.push_back(whole);
+  for (int64_t left = size; left > 0; left -= result.back().numel()) {
+    Rectangle place{std::vector<int64_t>(order.size(), 0), like.sizes().vec()};
+    int64_t row = like.numel();  // elements of the dimensions after this one
+    int64_t begin = first + size - left;  // in the row of the one before
+    for (const auto dimension : order) {
+      const auto i = static_cast<size_t>(dimension);
+      row /= like.size(dimension);
+      place.offsets[i] = begin / row;
+      place.sizes[i] = 1;
+      begin %= row;
+      if (begin == 0 && left >= row) {
+        place.sizes[i] =
+            std::min(left / row, like.size(dimension) - place.offsets[i]);
+        break;
+      }
+    }
+    result.push_back(place);
   }
-  add_rectangles(like, order, 0, first, first + size, whole, result);
   return result;
 }
 
