@@ -92,36 +92,17 @@ TensorPiece piece_of(const std::string& name,
                            : std::vector<int64_t>(sizes.size(), 0);
   const auto range = integers_of(entry.at(kDataOffsets));
   bool is_valid = offsets.size() == sizes.size() && range.size() == 2 &&
-                  range[0] <= range[1] && range[1] <= data.numel();
+                  range[1] <= data.numel();
   auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  bool is_empty = false;
   for (size_t i = 0; is_valid && i < sizes.size(); ++i) {
-    const int64_t size = sizes[i];
-    is_empty = is_empty || size == 0;
-    // Strides must be representable, also of a tensor without elements.
-    is_valid =
-        !__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes) &&
-        offsets[i] <= std::numeric_limits<int64_t>::max() - size;
+    is_valid = !__builtin_mul_overflow(bytes, sizes[i], &bytes) &&
+               offsets[i] <= std::numeric_limits<int64_t>::max() - sizes[i];
   }
-  if (!is_valid || range[1] - range[0] != (is_empty ? 0 : bytes)) {
+  if (!is_valid || range[1] - range[0] != bytes) {
     entry.refuse("a tensor with as many bytes in the file as its shape has");
   }
-  auto elements = data.narrow(0, range[0], range[1] - range[0]);
-  // Another writer need not align a tensor.
-  if (elements.storage_offset() %
-          static_cast<int64_t>(c10::elementSize(dtype)) !=
-      0) {
-    elements = elements.clone();
-  }
-  return {name, offsets, elements.view(dtype).view(sizes)};
-}
-
-at::Tensor map_whole(const std::string& path) {
-  const auto [file, size] = open_to_read(path);
-  TORCH_CHECK(size >= kLengthSize, kCutOff);
-  auto bytes = map_file(file.get(), 0, size);
-  TORCH_CHECK(bytes.defined(), "it cannot be mapped: ", std::strerror(errno));
-  return bytes;
+  return {
+      name, offsets, data.narrow(0, range[0], bytes).view(dtype).view(sizes)};
 }
 
 }  // namespace
@@ -160,8 +141,11 @@ void write_safetensors(const std::string& path,
   file.commit();
 }
 
-SafetensorsFile read_safetensors(const std::string& path) {
-  const auto bytes = map_whole(path);
+std::vector<TensorPiece> read_safetensors(const std::string& path) {
+  const auto [file, size] = open_to_read(path);
+  TORCH_CHECK(size >= kLengthSize, kCutOff);
+  const auto bytes = map_file(file.get(), 0, size);
+  TORCH_CHECK(bytes.defined(), "it cannot be mapped: ", std::strerror(errno));
   uint64_t length = 0;
   std::memcpy(&length, bytes.const_data_ptr(), sizeof(length));
   TORCH_CHECK(
@@ -176,18 +160,16 @@ SafetensorsFile read_safetensors(const std::string& path) {
       sharding = JsonValue::parse(info->text(), kShardingInfo);
     }
   }
-  SafetensorsFile file;
+  std::vector<TensorPiece> pieces;
   size_t used = 0;
   for (const auto& [name, entry] : header.members()) {
     if (name != kMetadata) {
-      file.pieces.push_back(piece_of(name, entry, sharding, data));
-      used += file.pieces.back().elements.nbytes();
+      pieces.push_back(piece_of(name, entry, sharding, data));
+      used += pieces.back().elements.nbytes();
     }
   }
   TORCH_CHECK(used == data.nbytes(), kCutOff);
-  file.content_id = std::to_string(crc32(text.data(), text.size())) + "/" +
-                    std::to_string(bytes.numel());
-  return file;
+  return pieces;
 }
 
 }  // namespace ddp::detail

@@ -22,16 +22,12 @@ struct TensorPiece {
 void write_safetensors(const std::string& path,
                        std::vector<TensorPiece> pieces);
 
-struct SafetensorsFile {
-  std::vector<TensorPiece> pieces;  ///< in the memory of the mapped file
-  std::string content_id;           ///< of the header and the size
-};
-
-/// Maps a file. A file without PyTorch's metadata has whole tensors. For any
-/// content, the function needs about 100 bytes for each byte of the header.
-/// The bytes of the tensors have no check sums. If the file is cut off in place
-/// after this call, access to the bytes ends the process by SIGBUS.
+/// Maps a file and returns the pieces in its memory. A file without PyTorch's
+/// metadata has whole tensors. For any content, the function needs about 100
+/// bytes for each byte of the header. The bytes of the tensors have no check
+/// sums. If the file is cut off in place after this call, access to the bytes
+/// ends the process by SIGBUS.
 /// @throws c10::Error with the reason if the file is not whole and valid.
-SafetensorsFile read_safetensors(const std::string& path);
+std::vector<TensorPiece> read_safetensors(const std::string& path);
 
 }  // namespace ddp::detail

@@ -333,21 +333,15 @@ void write_sharded_folder(const std::string& path,
 
 TorchFile read_sharded_folder(const std::string& path,
                               const std::vector<CheckpointEntry>& entries) {
-  auto names = names_in(path);
-  std::sort(names.begin(), names.end());
   TorchFile result;
   Saved saved;
-  std::string id;
-  for (const auto& name : names) {
+  for (const auto& name : names_in(path)) {
     const auto file = path + "/" + name;
     if (name == kRest) {
       result = read_torch_file(file);
-      id += result.content_id + " ";
     } else if (ends_with(name, kSuffix)) {
       explain("Cannot load " + file, [&] {
-        auto found = read_safetensors(file);
-        id += found.content_id + " ";
-        for (auto& piece : found.pieces) {
+        for (auto& piece : read_safetensors(file)) {
           saved[piece.name].push_back(std::move(piece));
         }
       });
@@ -374,7 +368,6 @@ TorchFile read_sharded_folder(const std::string& path,
       }
     }
     result.value = value;
-    result.content_id = id;
   });
   return result;
 }

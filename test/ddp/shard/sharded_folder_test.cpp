@@ -195,8 +195,7 @@ TEST_CASE("a folder of shards has the other entries", "[sharded_folder]") {
   std::vector<std::string> names;
   for (const auto& name : detail::names_in(folder / "x")) {
     if (name != "training.pt") {
-      for (const auto& piece :
-           detail::read_safetensors(folder / "x/" + name).pieces) {
+      for (const auto& piece : detail::read_safetensors(folder / "x/" + name)) {
         names.push_back(piece.name);
       }
     }
@@ -303,21 +302,6 @@ TEST_CASE("a CheckpointFolder keeps the last folders of shards",
   check_equal(values_in(folder / "2"), values_in(folder / "loaded"));
   CHECK(test::files_in(saves) == std::vector{saves + "/step-000000002.pt",
                                              saves + "/step-000000005.pt"});
-}
-
-TEST_CASE("a file need not align its tensors", "[sharded_folder]") {
-  const TemporaryFolder folder;
-  const auto file = folder / "a.safetensors";
-  detail::write_safetensors(file,
-                            {{"weight", {0, 0}, torch::ones({4, 3})},
-                             {"bias", {0}, torch::ones({4})}});
-  auto bytes = test::read_file(file);
-  ++bytes[0];  // the length of the header
-  bytes.insert(bytes.rfind('}') + 1, " ");
-  test::write_file(file, bytes);
-  torch::nn::Linear net(3, 4);
-  Checkpoint(net).load(folder.path());
-  CHECK(torch::equal(net->weight, torch::ones({4, 3})));
 }
 
 TEST_CASE("a save into a folder with other files is an error of all ranks",
