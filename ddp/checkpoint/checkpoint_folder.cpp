@@ -22,18 +22,11 @@ void remove_files(const std::string& folder,
                   const std::vector<std::string>& names,
                   detail::Disk& disk) {
   for (const auto& name : names) {
-    auto path = folder + "/" + name;
-    int error = 0;
-    if (!detail::is_folder(path)) {
-      error = disk.remove(path);
-    } else {
-      // A kill must not leave a part of a checkpoint under its name.
-      if (detail::step_of(name)) {
-        error = disk.rename(path, path + ".tmp");
-        path += ".tmp";
-      }
-      error = error != 0 ? error : detail::remove_folder(path, disk);
-    }
+    const auto path = folder + "/" + name;
+    // A kill may leave a part of a folder, which no load accepts.
+    const int error = detail::is_folder(path)
+                          ? detail::remove_folder(path, disk)
+                          : disk.remove(path);
     if (error != 0 && error != ENOENT) {
       TORCH_WARN("Cannot remove ",
                  path,
@@ -93,15 +86,14 @@ void CheckpointFolder::save(const Checkpoint& checkpoint) {
   const auto step = checkpoint.step();
   const auto path = folder_ + "/" + detail::checkpoint_name(step);
   if (options_.sharded()) {
-    detail::SavePlan plan;
+    std::vector<std::string> obsolete;
     ranks.run_on_all([&] {
       if (ranks.rank() == 0) {
-        plan = prepare(path, step);
-        remove_files(folder_, plan.before, disk_);
+        obsolete = prepare(path, step);
       }
     });
     checkpoint.save_sharded(path);
-    remove_files(folder_, plan.after, disk_);
+    remove_files(folder_, obsolete, disk_);
     unsound_.clear();
     return;
   }
@@ -110,21 +102,24 @@ void CheckpointFolder::save(const Checkpoint& checkpoint) {
       path, value, ranks, [&] { write(path, step, value); });
 }
 
-/// Makes the folder.
-detail::SavePlan CheckpointFolder::prepare(const std::string& path,
-                                           int64_t step) {
+/// Makes the folder and removes what killed saves have left. Returns the names
+/// of checkpoints to remove after the save.
+std::vector<std::string> CheckpointFolder::prepare(const std::string& path,
+                                                   int64_t step) {
   return detail::explain("Cannot save " + path, [&] {
     // An error is ignored here: opening the file then fails with its reason.
     ::mkdir(folder_.c_str(), 0777);
-    return detail::plan_save(
+    const auto plan = detail::plan_save(
         detail::names_in(folder_), unsound_, step, options_.keep_last());
+    remove_files(folder_, plan.before, disk_);
+    return plan.after;
   });
 }
 
 void CheckpointFolder::write(const std::string& path,
                              int64_t step,
                              const c10::IValue& value) {
-  auto plan = prepare(path, step);
+  auto obsolete = prepare(path, step);
   auto work = detail::explain("Cannot save " + path, [&] {
     auto pickled = detail::pickle(value);
     if (options_.in_background()) {
@@ -133,11 +128,10 @@ void CheckpointFolder::write(const std::string& path,
     return [folder = folder_,
             &disk = disk_,
             path,
-            plan = std::move(plan),
+            obsolete = std::move(obsolete),
             pickled = std::move(pickled)] {
-      remove_files(folder, plan.before, disk);
       detail::write_torch_file(path, pickled, disk);
-      remove_files(folder, plan.after, disk);
+      remove_files(folder, obsolete, disk);
     };
   });
   written_ = path;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <ATen/core/ivalue.h>
 #include <torch/arg.h>
@@ -18,8 +19,7 @@ namespace ddp {
 
 namespace detail {
 class Disk;
-struct SavePlan;
-}  // namespace detail
+}
 
 /// Options of `CheckpointFolder`; the same on all ranks, which do not compare
 /// them.
@@ -89,7 +89,8 @@ class CheckpointFolder {
 
   /// Saves under the checkpoint's `step()` like `Checkpoint::save`, then
   /// removes the oldest checkpoints beyond `keep_last`, and temporary files
-  /// that a killed save has left. A second save of a step replaces its file. A
+  /// that a killed save has left. A second save of a step replaces its file, or
+  /// its folder if the file system can exchange two folders (NFS cannot). A
   /// failure or a kill at any point leaves the other checkpoints unchanged.
   /// Checkpoints that the last `load` found to be invalid are removed too, and
   /// do not count.
@@ -110,8 +111,7 @@ class CheckpointFolder {
   /// one warning. First waits for a write in the background, as `wait` does.
   ///
   /// @returns false, without any change, if rank 0 finds no checkpoint of at
-  /// most
-  ///   `last_step` in the folder.
+  ///   most `last_step` in the folder.
   /// @throws c10::Error on every rank if there are checkpoints but none is
   ///   valid, if the newest valid one does not fit, as `Checkpoint::load`, if
   ///   rank 0 cannot read the folder, or as `wait`.
@@ -123,7 +123,7 @@ class CheckpointFolder {
   void wait();
 
  private:
-  detail::SavePlan prepare(const std::string& path, int64_t step);
+  std::vector<std::string> prepare(const std::string& path, int64_t step);
   void write(const std::string& path, int64_t step, const c10::IValue& value);
   void finish_write();
 

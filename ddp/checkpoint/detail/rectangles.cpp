@@ -7,14 +7,17 @@ namespace ddp::detail {
 std::vector<Rectangle> rectangles_of_run(const at::Tensor& like,
                                          int64_t first,
                                          int64_t size) {
-  std::vector<int64_t> order(static_cast<size_t>(like.dim()));
+  if (size == like.numel()) {
+    return {{origin(like.dim()), like.sizes().vec()}};
+  }
+  auto order = origin(like.dim());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return like.stride(a) > like.stride(b);
   });
   std::vector<Rectangle> result;
   for (int64_t left = size; left > 0; left -= result.back().numel()) {
-    Rectangle place{std::vector<int64_t>(order.size(), 0), like.sizes().vec()};
+    Rectangle place{origin(like.dim()), like.sizes().vec()};
     int64_t row = like.numel();  // elements of the dimensions after this one
     int64_t begin = first + size - left;  // in the row of the one before
     for (const auto dimension : order) {
@@ -46,11 +49,11 @@ Rectangle intersection_of(const Rectangle& one, const Rectangle& other) {
 }
 
 at::Tensor narrow_to(at::Tensor part,
-                     const Rectangle& of,
+                     const std::vector<int64_t>& offsets,
                      const Rectangle& rectangle) {
-  for (size_t i = 0; i < of.sizes.size(); ++i) {
+  for (size_t i = 0; i < offsets.size(); ++i) {
     part = part.narrow(static_cast<int64_t>(i),
-                       rectangle.offsets[i] - of.offsets[i],
+                       rectangle.offsets[i] - offsets[i],
                        rectangle.sizes[i]);
   }
   return part;

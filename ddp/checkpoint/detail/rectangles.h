@@ -15,6 +15,11 @@ struct Rectangle {
   int64_t numel() const { return c10::multiply_integers(sizes); }
 };
 
+/// Returns the offsets of a rectangle at the beginning of a tensor.
+inline std::vector<int64_t> origin(int64_t dimensions) {
+  return std::vector<int64_t>(static_cast<size_t>(dimensions), 0);
+}
+
 /// Divides a run of a tensor's elements in memory into rectangles: a part of a
 /// row, whole rows and a part of a row, in each dimension.
 /// @param like  dense.
@@ -27,10 +32,10 @@ std::vector<Rectangle> rectangles_of_run(const at::Tensor& like,
 Rectangle intersection_of(const Rectangle& one, const Rectangle& other);
 
 /// Views a rectangle of a tensor.
-/// @param part  the elements of the rectangle `of` of the tensor, and perhaps
-///   more dimensions.
+/// @param part  a part of the tensor that contains the rectangle.
+/// @param offsets  of the part in the tensor.
 at::Tensor narrow_to(at::Tensor part,
-                     const Rectangle& of,
+                     const std::vector<int64_t>& offsets,
                      const Rectangle& rectangle);
 
 }  // namespace ddp::detail

@@ -1,7 +1,5 @@
 #include "ddp/checkpoint/detail/sharded_folder.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -31,21 +29,19 @@ using Pieces = std::vector<TensorPiece>;
 using Saved = std::map<std::string, Pieces>;  // by the tensor's name
 
 constexpr const char* kRest = "training.pt";
-constexpr std::string_view kSuffix = ".safetensors";
+constexpr const char* kRank = "rank-";
+constexpr const char* kOf = "-of-";
+constexpr const char* kSuffix = ".safetensors";
 constexpr const char* kModel = "model";
 constexpr const char* kState = "state";
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() &&
-         text.substr(text.size() - end.size()) == end;
-}
-
 bool is_own(const std::string& name) {
-  return name == kRest || ends_with(name, kSuffix) || ends_with(name, ".tmp");
+  return name == kRest || name.ends_with(kSuffix) || name.ends_with(".tmp");
 }
 
-std::string file_name(size_t rank, size_t index) {
-  return c10::str("rank-", rank, "-", index, kSuffix);
+/// "-of-6.safetensors", the end of a name in a folder of 6 such files.
+std::string end_of_name(int64_t files) {
+  return c10::str(kOf, files, kSuffix);
 }
 
 std::string prefix_of(const CheckpointEntry& entry) {
@@ -56,84 +52,72 @@ std::string prefix_of(const CheckpointEntry& entry) {
 using TensorId = std::tuple<const void*, int64_t, int64_t>;
 
 TensorId id_of(const at::Tensor& tensor) {
-  const auto place = unit_place_of(tensor);
-  return place.unit != nullptr
-             ? TensorId(place.unit, static_cast<int64_t>(place.index), -1)
-             : TensorId(tensor.storage().unsafeGetStorageImpl(),
-                        tensor.storage_offset(),
-                        tensor.numel());
+  const auto [unit, index] = unit_place_of(tensor);
+  const auto& parameter =
+      unit != nullptr ? unit->parameters()[index].tensor : tensor;
+  return {parameter.storage().unsafeGetStorageImpl(),
+          parameter.storage_offset(),
+          parameter.numel()};
 }
 
-/// The names of the models' parameters in the files. A parameter with several
-/// names has the first one.
-class ParameterNames {
- public:
-  explicit ParameterNames(const std::vector<CheckpointEntry>& entries) {
-    for (const auto& entry : entries) {
-      if (entry.module != nullptr) {
-        for (const auto& item : state_dict(*entry.module)) {
-          names_.emplace(id_of(item.value()), prefix_of(entry) + item.key());
-        }
+/// A parameter of an optimizer, and the beginning of the names of its states.
+using OptimizerParameter = std::pair<at::Tensor, std::string>;
+
+/// Returns an optimizer's parameters in the order of their numbers. A parameter
+/// with several names has the first one.
+std::vector<OptimizerParameter> parameters_of(
+    const CheckpointEntry& optimizer,
+    const std::vector<CheckpointEntry>& entries) {
+  std::map<TensorId, std::string> names;
+  for (const auto& entry : entries) {
+    if (entry.module != nullptr) {
+      for (const auto& item : state_dict(*entry.module)) {
+        names.emplace(id_of(item.value()), prefix_of(entry) + item.key());
       }
     }
   }
-
-  /// Returns the beginning of the names of a parameter's states.
-  std::string states_of(const CheckpointEntry& entry,
-                        const at::Tensor& parameter) const {
-    const auto found = names_.find(id_of(parameter));
-    TORCH_CHECK(found != names_.end(),
-                "expected the model of each parameter of \"",
-                entry.name,
-                "\" in the Checkpoint; add the model");
-    return entry.name + ".state." + found->second + ".";
-  }
-
- private:
-  std::map<TensorId, std::string> names_;
-};
-
-std::vector<at::Tensor> parameters_of(
-    const torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> parameters;
-  for (const auto& group : optimizer.param_groups()) {
-    parameters.insert(
-        parameters.end(), group.params().begin(), group.params().end());
+  std::vector<OptimizerParameter> parameters;
+  for (const auto& group : optimizer.optimizer->param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto found = names.find(id_of(parameter));
+      TORCH_CHECK(found != names.end(),
+                  "expected the model of each parameter of \"",
+                  optimizer.name,
+                  "\" in the Checkpoint; add the model");
+      parameters.emplace_back(parameter,
+                              optimizer.name + ".state." + found->second + ".");
+    }
   }
   return parameters;
 }
 
-/// The files of this rank.
-using Files = std::vector<std::vector<TensorPiece>>;
+/// The tensors of each file of this rank.
+using Files = std::vector<Pieces>;
 
 /// Adds this rank's rectangles of a tensor. A file has at most one of them.
 void add_tensor(const std::string& name,
                 const IValue& value,
                 bool is_first,
                 Files& files) {
-  const auto add =
-      [&](size_t file, std::vector<int64_t> offsets, at::Tensor elements) {
-        files.resize(std::max(files.size(), file + 1));
-        files[file].push_back({name, std::move(offsets), std::move(elements)});
-      };
-  const auto deferred = as_deferred(value);
-  const auto& like = deferred ? deferred->like() : value.toTensor();
-  if (!deferred || like.numel() == 0) {
-    if (is_first) {
-      add(0,
-          std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
-          deferred ? deferred->part().elements.view(like.sizes()) : like);
+  Pieces pieces;
+  if (const auto deferred = as_deferred(value)) {
+    const auto& like = deferred->like();
+    const auto& [elements, first] = deferred->part();
+    int64_t begin = elements.storage_offset();
+    for (auto& place : rectangles_of_run(like, first, elements.numel())) {
+      pieces.push_back(
+          {name,
+           place.offsets,
+           elements.as_strided(place.sizes, like.strides(), begin)});
+      begin += place.numel();
     }
-    return;
+  } else if (is_first) {
+    const auto& tensor = value.toTensor();
+    pieces.push_back({name, origin(tensor.dim()), tensor});
   }
-  const auto& [elements, first] = deferred->part();
-  size_t file = 0;
-  int64_t begin = elements.storage_offset();
-  for (const auto& place : rectangles_of_run(like, first, elements.numel())) {
-    add(file++,
-        place.offsets,
-        elements.as_strided(place.sizes, like.strides(), begin));
-    begin += place.numel();
+  files.resize(std::max(files.size(), pieces.size()));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    files[i].push_back(std::move(pieces[i]));
   }
 }
 
@@ -142,7 +126,6 @@ void add_tensor(const std::string& name,
 Files move_tensors(const Dict& value,
                    const std::vector<CheckpointEntry>& entries,
                    bool is_first) {
-  const ParameterNames names(entries);
   Files files;
   const auto add_all = [&](const std::string& prefix, const IValue& tensors) {
     for (const auto& item : tensors.toGenericDict()) {
@@ -156,10 +139,10 @@ Files move_tensors(const Dict& value,
       static_cast<void>(value.erase(entry.name));
     } else if (entry.optimizer != nullptr) {
       const auto mine = value.at(entry.name).toGenericDict();
-      const auto parameters = parameters_of(*entry.optimizer);
+      const auto parameters = parameters_of(entry, entries);
       for (const auto& state : mine.at(kState).toGenericDict()) {
         const auto id = static_cast<size_t>(state.key().toInt());
-        add_all(names.states_of(entry, parameters.at(id)), state.value());
+        add_all(parameters.at(id).second, state.value());
       }
       mine.insert_or_assign(kState, new_dict());
     }
@@ -167,51 +150,47 @@ Files move_tensors(const Dict& value,
   return files;
 }
 
-Rectangle rectangle_of(const TensorPiece& piece) {
-  return {piece.offsets, piece.elements.sizes().vec()};
-}
-
-/// Reads a tensor with the sizes and strides of `of`, or of the parameter of
-/// which it is a leaf. Of a sharded parameter only this rank's elements get
-/// values.
-/// @throws c10::Error if the pieces do not make the tensor.
-at::Tensor read_tensor(const Pieces& pieces, const at::Tensor& of) {
-  const auto value = whole_parameter(of);
-  const auto deferred = as_deferred(value);
-  const auto& like = deferred ? deferred->like() : of;
-  const Rectangle whole{
-      std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
-      like.sizes().vec()};
-  const auto dtype = pieces[0].elements.scalar_type();
+/// Reads a tensor of the shape that was saved, with the strides of the
+/// parameter `mine` if it has this shape. If it is sharded, or its leaf, only
+/// this rank's elements get values.
+/// @throws c10::Error if the pieces do not make a tensor.
+at::Tensor read_tensor(const Pieces& pieces, const at::Tensor& mine) {
+  const auto dim = pieces[0].elements.dim();
   const auto check = [&](bool is_whole) {
     TORCH_CHECK(is_whole,
                 "the parts do not make a whole of \"",
                 pieces[0].name,
-                "\", of shape ",
-                like.sizes(),
-                ": a file is missing, or of another model");
+                "\": a file is missing, or from another save");
   };
+  Rectangle whole{origin(dim), origin(dim)};
   for (const auto& piece : pieces) {
-    const auto place = rectangle_of(piece);
-    check(piece.elements.scalar_type() == dtype &&
-          piece.elements.dim() == like.dim() &&
-          intersection_of(place, whole).sizes == place.sizes);
+    check(piece.elements.dim() == dim);
+    for (size_t i = 0; i < whole.sizes.size(); ++i) {
+      whole.sizes[i] = std::max(whole.sizes[i],
+                                piece.offsets[i] + piece.elements.sizes()[i]);
+    }
   }
+  const auto value = whole_parameter(mine);
+  const auto deferred = as_deferred(value);
+  const auto& like = deferred ? deferred->like() : mine;
+  const bool is_like = like.sizes() == whole.sizes;
+  const auto options = pieces[0].elements.options();
   auto tensor =
-      at::empty_like(like, at::TensorOptions(dtype).device(c10::kCPU));
+      is_like ? at::empty_like(like, options) : at::empty(whole.sizes, options);
   auto parts = std::vector{whole};
-  if (deferred) {
-    const auto& [mine, first] = deferred->part();
-    parts = rectangles_of_run(like, first, mine.numel());
+  // Each rank needs the number of steps, a scalar.
+  if (is_like && deferred && dim > 0) {
+    const auto& [elements, first] = deferred->part();
+    parts = rectangles_of_run(like, first, elements.numel());
   }
   for (const auto& part : parts) {
     int64_t missing = part.numel();
     for (const auto& piece : pieces) {
-      const auto place = rectangle_of(piece);
-      const auto both = intersection_of(part, place);
+      const auto both =
+          intersection_of(part, {piece.offsets, piece.elements.sizes().vec()});
       if (both.numel() > 0) {
-        narrow_to(tensor, whole, both)
-            .copy_(narrow_to(piece.elements, place, both));
+        narrow_to(tensor, whole.offsets, both)
+            .copy_(narrow_to(piece.elements, piece.offsets, both));
         missing -= both.numel();
       }
     }
@@ -220,72 +199,81 @@ at::Tensor read_tensor(const Pieces& pieces, const at::Tensor& of) {
   return tensor;
 }
 
-const Pieces* find(const Saved& saved,
-                   const CheckpointEntry& entry,
-                   const std::string& key) {
-  // torch.distributed.checkpoint.save({"model": ...}) writes the second name.
-  for (const auto& name : {prefix_of(entry) + key, entry.name + "." + key}) {
-    const auto found = saved.find(name);
-    if (found != saved.end()) {
-      return &found->second;
-    }
-  }
-  return nullptr;
-}
-
 /// Names that the model lacks are left alone, as by Python's loader. Python's
 /// writer keeps one name of a parameter that has several.
 IValue read_model(const Saved& saved, const CheckpointEntry& entry) {
   const auto mine = state_dict(*entry.module);
-  std::map<TensorId, const Pieces*> found;
+  const auto is_saved = [&](const auto& item) {
+    return saved.count(prefix_of(entry) + item.key()) > 0;
+  };
+  // torch.distributed.checkpoint.save({"model": ...}) writes the other prefix.
+  const auto prefix = std::any_of(mine.begin(), mine.end(), is_saved)
+                          ? prefix_of(entry)
+                          : entry.name + ".";
+  auto result = new_dict().toGenericDict();
+  std::map<TensorId, IValue> by_memory;
   for (const auto& item : mine) {
-    if (const auto* pieces = find(saved, entry, item.key())) {
-      found.emplace(id_of(item.value()), pieces);
+    const auto found = saved.find(prefix + item.key());
+    if (found != saved.end()) {
+      const auto value = read_tensor(found->second, item.value());
+      result.insert(item.key(), value);
+      by_memory.emplace(id_of(item.value()), value);
     }
   }
-  auto result = new_dict();
   for (const auto& item : mine) {
-    const auto* pieces = find(saved, entry, item.key());
-    pieces = pieces != nullptr ? pieces : found[id_of(item.value())];
-    if (pieces != nullptr) {
-      result.toGenericDict().insert(item.key(),
-                                    read_tensor(*pieces, item.value()));
+    const auto found = by_memory.find(id_of(item.value()));
+    if (found != by_memory.end()) {
+      result.insert(item.key(), found->second);  // unless it has the name
     }
   }
   return result;
 }
 
-/// @param rest  the optimizer's state without tensors.
-IValue read_optimizer(const Saved& saved,
-                      const CheckpointEntry& entry,
-                      const ParameterNames& names,
-                      const IValue& rest) {
-  // Python's writer keeps no options, so the optimizer's own remain.
-  const auto result =
-      (rest.isGenericDict() ? rest : optimizer_to_value(*entry.optimizer))
-          .toGenericDict();
+/// Returns an optimizer's states.
+IValue read_states(const Saved& saved,
+                   const std::vector<OptimizerParameter>& parameters) {
   auto states = new_dict();
-  const auto parameters = parameters_of(*entry.optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto prefix = names.states_of(entry, parameters[i]);
+    const auto& [parameter, prefix] = parameters[i];
     auto fields = new_dict().toGenericDict();
     for (auto found = saved.lower_bound(prefix);
-         found != saved.end() &&
-         found->first.compare(0, prefix.size(), prefix) == 0;
+         found != saved.end() && found->first.starts_with(prefix);
          ++found) {
-      const auto field = found->first.substr(prefix.size());
-      // The number of steps is a scalar.
-      fields.insert(
-          field,
-          read_tensor(found->second,
-                      field == "step" ? at::scalar_tensor(0) : parameters[i]));
+      fields.insert(found->first.substr(prefix.size()),
+                    read_tensor(found->second, parameter));
     }
     if (!fields.empty()) {
       states.toGenericDict().insert(static_cast<int64_t>(i), fields);
     }
   }
-  result.insert_or_assign(kState, states);
-  return result;
+  return states;
+}
+
+/// Reads the files of safetensors.
+/// @param names  of the files in the folder.
+Saved read_pieces(const std::string& path,
+                  const std::vector<std::string>& names) {
+  const auto is_mine = [](const std::string& name) {
+    return name.ends_with(kSuffix);
+  };
+  const auto count = std::count_if(names.begin(), names.end(), is_mine);
+  Saved saved;
+  for (const auto& name : names) {
+    if (is_mine(name)) {
+      explain("Cannot load " + path + "/" + name, [&] {
+        TORCH_CHECK(!name.starts_with(kRank) ||
+                        name.find(kOf) == std::string::npos ||
+                        name.ends_with(end_of_name(count)),
+                    "its folder has ",
+                    count,
+                    " files of safetensors, and not as many as its name says");
+        for (auto& piece : read_safetensors(path + "/" + name)) {
+          saved[piece.name].push_back(std::move(piece));
+        }
+      });
+    }
+  }
+  return saved;
 }
 
 }  // namespace
@@ -307,24 +295,21 @@ void write_sharded_folder(const std::string& path,
     }
   });
   const auto temporary = ranks.gather(folder ? folder->temporary() : "")[0];
+  int64_t count = 0;
+  for (const auto& text : ranks.gather(std::to_string(files.size()))) {
+    count += std::stoll(text);
+  }
   run([&] {
     for (size_t i = 0; i < files.size(); ++i) {
-      write_safetensors(temporary + "/" + file_name(ranks.rank(), i), files[i]);
+      const auto name =
+          c10::str(kRank, ranks.rank(), "-", i, end_of_name(count));
+      write_safetensors(temporary + "/" + name, files[i]);
     }
     if (is_first) {
       write_torch_file(temporary + "/" + kRest, value);
     }
   });
-  const auto counts = ranks.gather_on_first(std::to_string(files.size()));
   run([&] {
-    for (size_t rank = 0; is_first && rank < counts.size(); ++rank) {
-      const auto file = temporary + "/" + file_name(rank, 0);
-      TORCH_CHECK(
-          counts[rank] == "0" || ::access(file.c_str(), F_OK) == 0,
-          "rank 0 does not see the files that rank ",
-          rank,
-          " wrote; choose a folder of a file system that all ranks share");
-    }
     if (is_first) {
       folder->commit();
     }
@@ -333,41 +318,35 @@ void write_sharded_folder(const std::string& path,
 
 TorchFile read_sharded_folder(const std::string& path,
                               const std::vector<CheckpointEntry>& entries) {
-  TorchFile result;
-  Saved saved;
-  for (const auto& name : names_in(path)) {
-    const auto file = path + "/" + name;
-    if (name == kRest) {
-      result = read_torch_file(file);
-    } else if (ends_with(name, kSuffix)) {
-      explain("Cannot load " + file, [&] {
-        for (auto& piece : read_safetensors(file)) {
-          saved[piece.name].push_back(std::move(piece));
-        }
+  const auto names = names_in(path);
+  const bool is_ours =
+      std::any_of(names.begin(), names.end(), [](const std::string& name) {
+        return name == kRest || name.starts_with(kRank);
       });
-    }
+  TorchFile result;
+  result.value = new_dict();
+  if (is_ours) {
+    result = read_torch_file(path + "/" + kRest);
   }
+  const auto saved = read_pieces(path, names);
   explain("Cannot load " + path, [&] {
     TORCH_CHECK(!saved.empty(), "it has no tensors in files of safetensors");
-    TORCH_CHECK(result.value.isNone() || result.value.isGenericDict(),
-                "expected a dict in ",
-                kRest,
-                ", but got ",
-                describe(result.value));
-    const auto value = result.value.isNone() ? new_dict().toGenericDict()
-                                             : result.value.toGenericDict();
-    const ParameterNames names(entries);
+    const auto value = result.value.toGenericDict();
     for (const auto& entry : entries) {
       if (entry.module != nullptr) {
         value.insert_or_assign(entry.name, read_model(saved, entry));
       } else if (entry.optimizer != nullptr) {
-        const auto found = value.find(entry.name);
-        const auto rest = found == value.end() ? IValue() : found->value();
-        value.insert_or_assign(entry.name,
-                               read_optimizer(saved, entry, names, rest));
+        if (!is_ours) {
+          // Python's writer keeps no options, so the optimizer's own remain.
+          value.insert(entry.name, optimizer_to_value(*entry.optimizer));
+        }
+        const auto rest = value.find(entry.name);
+        if (rest != value.end()) {
+          rest->value().toGenericDict().insert_or_assign(
+              kState, read_states(saved, parameters_of(entry, entries)));
+        }
       }
     }
-    result.value = value;
   });
   return result;
 }

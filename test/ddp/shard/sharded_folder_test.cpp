@@ -75,6 +75,11 @@ std::string error_of(const std::function<void()>& work) {
   return "";
 }
 
+void check_error(const std::function<void()>& work, const std::string& text) {
+  const auto error = error_of(work);
+  TORCH_CHECK(error.find(text) != std::string::npos, error);
+}
+
 TEST_CASE("a folder of shards has the values of the file",
           "[shard][sharded_folder]") {
   const auto kind = GENERATE(Elementwise::adamw,
@@ -188,9 +193,8 @@ TEST_CASE("a folder of shards has the other entries", "[sharded_folder]") {
     Checkpoint(training->model.ptr()).process_group(group).load(folder / "x");
     Checkpoint missing(training->model.ptr());
     missing.process_group(group).add("third", second);
-    TORCH_CHECK(error_of([&] {
-                  missing.load(folder / "x");
-                }).find("add the model") != std::string::npos);
+    check_error([&] { missing.load(folder / "x"); }, "\"third\"");
+    check_error([&] { missing.save_sharded(folder / "y"); }, "add the model");
   });
   std::vector<std::string> names;
   for (const auto& name : detail::names_in(folder / "x")) {
@@ -219,33 +223,39 @@ TEST_CASE("a folder that is not whole changes nothing", "[sharded_folder]") {
   const TemporaryFolder folder;
   const auto kind = Elementwise::adamw;
   save_first(folder, 3, kind, Form::host, 0.05);
-  const std::string cause =
-      GENERATE("a missing file", "a cut file", "no tensors", "a flipped bit");
-  CAPTURE(cause);
+  enum class Damage { missing, cut, flipped };
+  // Of the files with names that begin so.
+  const auto [damage, start, text] =
+      GENERATE(table<Damage, std::string, std::string>(
+          {{Damage::missing, "rank-1", "not as many as its name says"},
+           {Damage::missing, "rank-2", "not as many as its name says"},
+           {Damage::missing, "rank", "no tensors"},
+           {Damage::missing, "training", "training.pt: No such file"},
+           {Damage::cut, "rank-1", "as many bytes in the file"},
+           {Damage::flipped, "training", "training.pt"}}));
+  CAPTURE(static_cast<int>(damage), start);
   for (const auto& name : detail::names_in(folder / "first")) {
     const auto file = folder / "first/" + name;
-    const auto bytes = test::read_file(file);
-    if (cause == "no tensors"
-            ? name != "training.pt"
-            : cause == "a missing file" && name.rfind("rank-1", 0) == 0) {
+    auto bytes = test::read_file(file);
+    if (name.rfind(start, 0) != 0) {
+      continue;
+    }
+    if (damage == Damage::missing) {
       ::unlink(file.c_str());
-    } else if (cause == "a cut file" && name.rfind("rank-1", 0) == 0) {
+    } else if (damage == Damage::cut) {
       test::write_file(file, bytes.substr(0, bytes.size() - 1));
-    } else if (cause == "a flipped bit" && name == "training.pt") {
-      auto flipped = bytes;
-      flipped[bytes.size() / 2] ^= 1;
-      test::write_file(file, flipped);
+    } else {
+      bytes[bytes.size() / 2] ^= 1;
+      test::write_file(file, bytes);
     }
   }
-  run(2, [&](const Group& group) {
+  run(2, [&, &text = text](const Group& group) {
     const auto training = sharded(Form::host, group, kind);
     training->train(0, 1);
     training->checkpoint->save(folder / "before.pt");
-    const auto error =
-        error_of([&] { training->checkpoint->load(folder / "first"); });
-    TORCH_CHECK(
-        error.find("Cannot load " + (folder / "first")) != std::string::npos,
-        error);
+    const auto load = [&] { training->checkpoint->load(folder / "first"); };
+    check_error(load, "Cannot load " + (folder / "first"));
+    check_error(load, text);
     training->checkpoint->save(folder / "after.pt");
   });
   check_equal(values_in(folder / "before.pt"), values_in(folder / "after.pt"));
@@ -304,6 +314,29 @@ TEST_CASE("a CheckpointFolder keeps the last folders of shards",
                                              saves + "/step-000000005.pt"});
 }
 
+TEST_CASE("a folder of another model is an error, and no older one is loaded",
+          "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const auto kind = Elementwise::adamw;
+  run(2, [&](const Group& group) {
+    const test::ShardedNet net;
+    const Sharded small(group, kind, units_of(1), net);
+    const Plain plain(group, kind, {}, test::ShardedNet());
+    const auto wide = sharded(Form::host, group, kind);
+    CheckpointFolder checkpoints(folder / "saves",
+                                 CheckpointFolderOptions().sharded(true));
+    checkpoints.save(small.checkpoint->step(1));
+    wide->train(0, 1);
+    checkpoints.save(wide->checkpoint->step(2));
+    for (auto* checkpoint : {small.checkpoint.get(), plain.checkpoint.get()}) {
+      check_error([&] { checkpoints.load(*checkpoint); },
+                  "\"conv.weight\": expected shape [6, 3, 3, 3], but got "
+                  "[301, 3, 3, 3]");
+    }
+    TORCH_CHECK(checkpoints.load(*wide->checkpoint));
+  });
+}
+
 TEST_CASE("a save into a folder with other files is an error of all ranks",
           "[sharded_folder]") {
   const TemporaryFolder folder;
@@ -314,11 +347,11 @@ TEST_CASE("a save into a folder with other files is an error of all ranks",
     for (const auto& [path, text] :
          {std::pair{folder / "mine", "has another file, \"thesis.tex\""},
           std::pair{folder / "none/x", "No such file or directory"}}) {
-      const auto error = error_of(
-          [&, &path = path] { training->checkpoint->save_sharded(path); });
-      TORCH_CHECK(error.find("Cannot save " + path) != std::string::npos &&
-                      error.find(text) != std::string::npos,
-                  error);
+      const auto save = [&, &path = path] {
+        training->checkpoint->save_sharded(path);
+      };
+      check_error(save, "Cannot save " + path);
+      check_error(save, text);
     }
   });
   CHECK(test::read_file(folder / "mine/thesis.tex") == "years of work");
@@ -343,14 +376,13 @@ TEST_CASE("rectangles make a run of memory", "[sharded_folder]") {
     const int64_t size = below(like.numel() - first + 1);
     const auto tensor =
         torch::arange(like.numel()).as_strided(like.sizes(), like.strides());
-    const detail::Rectangle whole{
-        std::vector<int64_t>(static_cast<size_t>(like.dim()), 0),
-        like.sizes().vec()};
+    const detail::Rectangle whole{detail::origin(like.dim()),
+                                  like.sizes().vec()};
     int64_t begin = first;
     const auto rectangles = detail::rectangles_of_run(like, first, size);
     for (const auto& place : rectangles) {
       const auto found = std::get<0>(
-          detail::narrow_to(tensor, whole, place).reshape(-1).sort());
+          detail::narrow_to(tensor, whole.offsets, place).reshape(-1).sort());
       REQUIRE(torch::equal(found, torch::arange(begin, begin + found.numel())));
       REQUIRE(detail::intersection_of(whole, place).numel() == found.numel());
       begin += found.numel();
