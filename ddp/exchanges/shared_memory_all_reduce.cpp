@@ -30,8 +30,7 @@ class SharedWork : public c10d::Work {
              std::vector<at::Tensor>{tensor}),
         sums_(std::move(sums)),
         timeout_(timeout),
-        number_(is_scattered ? sums_->start_scattered(tensor, collective)
-                             : sums_->start(tensor, collective)) {}
+        number_(sums_->start(tensor, collective, is_scattered)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     try {

@@ -55,7 +55,7 @@ class SharedMemoryAllReduce : public AllReduce {
   /// Null if the ranks share no memory.
   const std::shared_ptr<detail::SharedSums>& sums() const { return sums_; }
   /// Starts the sum of a tensor in shared memory.
-  /// @param is_scattered  as in SharedSums::start_scattered.
+  /// @param is_scattered  as in SharedSums::start.
   c10::intrusive_ptr<c10d::Work> start_shared_sum(const at::Tensor& tensor,
                                                   bool is_scattered);
 

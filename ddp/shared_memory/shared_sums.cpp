@@ -95,18 +95,11 @@ bool SharedSums::has(const at::Tensor& tensor) const {
   return tensor.has_storage() && offset_of(tensor);
 }
 
-SumNumber SharedSums::start(const at::Tensor& tensor, uint64_t collective) {
-  return start_sum({tensor, collective, /*is_scattered=*/false});
-}
-
-SumNumber SharedSums::start_scattered(const at::Tensor& tensor,
-                                      uint64_t collective) {
-  return start_sum({tensor, collective, /*is_scattered=*/true});
-}
-
-SumNumber SharedSums::start_sum(Sum sum) {
+SumNumber SharedSums::start(const at::Tensor& tensor,
+                            uint64_t collective,
+                            bool is_scattered) {
   return guarded([&] {
-    sums_.push_back(std::move(sum));
+    sums_.push_back({tensor, collective, is_scattered});
     advance();
     return done_ + static_cast<SumNumber>(sums_.size());
   });

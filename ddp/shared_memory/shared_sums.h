@@ -39,16 +39,15 @@ class SharedSums {
   /// other ranks: of many sums in progress the last ones wait for room.
   /// @param collective  number of the sum in a group of the job; equal on all
   ///   ranks.
+  /// @param is_scattered  the tensor has a part for each rank, in their order,
+  ///   of equal multiples of 64 elements. This rank gets the sum of its own
+  ///   part; the other parts have no meaning afterwards.
   /// @throws std::runtime_error if the tensors of the ranks differ in size or
   ///   dtype, or the numbers differ, or if this rank has stopped. This rank
   ///   stops then.
-  SumNumber start(const at::Tensor& tensor, uint64_t collective = 0);
-
-  /// Begins a sum of which this rank gets one part: of the tensor, divided into
-  /// as many equal parts as there are ranks, the part of its number. The other
-  /// parts have no meaning afterwards.
-  /// @param tensor  as for `start`; of a multiple of 64 elements for each rank.
-  SumNumber start_scattered(const at::Tensor& tensor, uint64_t collective = 0);
+  SumNumber start(const at::Tensor& tensor,
+                  uint64_t collective = 0,
+                  bool is_scattered = false);
 
   /// Completes the sum with the other ranks. Afterwards the tensor holds the
   /// sum, and no rank reads this one's memory.
@@ -80,7 +79,6 @@ class SharedSums {
     uint64_t collective;
     bool is_scattered;
   };
-  SumNumber start_sum(Sum sum);
   std::deque<Sum> sums_;  // of the sums after done_
 };
 

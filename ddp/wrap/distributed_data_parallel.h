@@ -205,15 +205,11 @@ class DistributedDataParallel : public detail::WrapperBase<M> {
 
 /// @cond
 template <typename Net, typename = typename Net::ContainedType>
-DistributedDataParallel(const Net&) -> DistributedDataParallel<Net>;
-template <typename Net, typename = typename Net::ContainedType>
-DistributedDataParallel(const Net&, const DistributedDataParallelOptions&)
+DistributedDataParallel(const Net&, const DistributedDataParallelOptions& = {})
     -> DistributedDataParallel<Net>;
 template <typename M>
-DistributedDataParallel(std::shared_ptr<M>) -> DistributedDataParallel<M>;
-template <typename M>
 DistributedDataParallel(std::shared_ptr<M>,
-                        const DistributedDataParallelOptions&)
+                        const DistributedDataParallelOptions& = {})
     -> DistributedDataParallel<M>;
 /// @endcond
 

@@ -394,15 +394,12 @@ class FullyShardedDataParallel : public detail::ShardedBase<M> {
 
 /// @cond
 template <typename Net, typename = typename Net::ContainedType>
-FullyShardedDataParallel(const Net&) -> FullyShardedDataParallel<Net>;
-template <typename Net, typename = typename Net::ContainedType>
-FullyShardedDataParallel(const Net&, const FullyShardedDataParallelOptions&)
+FullyShardedDataParallel(const Net&,
+                         const FullyShardedDataParallelOptions& = {})
     -> FullyShardedDataParallel<Net>;
 template <typename M>
-FullyShardedDataParallel(std::shared_ptr<M>) -> FullyShardedDataParallel<M>;
-template <typename M>
 FullyShardedDataParallel(std::shared_ptr<M>,
-                         const FullyShardedDataParallelOptions&)
+                         const FullyShardedDataParallelOptions& = {})
     -> FullyShardedDataParallel<M>;
 /// @endcond
 

@@ -312,14 +312,11 @@ class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<M>> {
 
 /// @cond
 template <typename M>
-DataParallel(const torch::nn::ModuleHolder<M>&) -> DataParallel<M>;
-template <typename M>
-DataParallel(const torch::nn::ModuleHolder<M>&, const DataParallelOptions&)
+DataParallel(const torch::nn::ModuleHolder<M>&, const DataParallelOptions& = {})
     -> DataParallel<M>;
 template <typename M>
-DataParallel(std::shared_ptr<M>) -> DataParallel<M>;
-template <typename M>
-DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
+DataParallel(std::shared_ptr<M>, const DataParallelOptions& = {})
+    -> DataParallel<M>;
 /// @endcond
 
 }  // namespace dp

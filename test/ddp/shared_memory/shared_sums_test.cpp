@@ -114,7 +114,7 @@ TEST_CASE("a rank gets its own part of a scattered sum") {
     auto sums = job.sums(rank);
     const auto whole = sums.allocate(kPart, torch::kInt).fill_(rank);
     const auto tensor = sums.allocate(kPart * ranks, torch::kInt).fill_(rank);
-    const auto scattered = sums.start_scattered(tensor);
+    const auto scattered = sums.start(tensor, 0, /*is_scattered=*/true);
     const auto reduced = sums.start(whole);
     sums.finish(scattered, kLong);
     sums.finish(reduced, kLong);
