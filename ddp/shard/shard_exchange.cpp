@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 
 #include "ddp/job/wait.h"
@@ -128,18 +129,23 @@ void ShardExchange::finish(const GradientBucket& bucket) {
   AllReduce::finish(bucket);
   auto& unit = *buckets_[bucket.index].unit;
   const int64_t slab = unit.plan().slab;
+  at::Tensor gradients = unit.new_gradients();
   if (shares_memory()) {
-    unit.set_gradients(
-        bucket.payload.narrow(0, slab * group().getRank(), slab));
+    gradients.copy_(bucket.payload.narrow(0, slab * group().getRank(), slab));
     return;
   }
   const auto received = std::move(received_.front());
   received_.pop_front();
-  const auto sum = received.narrow(0, 0, slab);
-  for (int64_t begin = slab; begin < received.numel(); begin += slab) {
-    sum.add_(received.narrow(0, begin, slab));  // in the order of the ranks
+  const auto parts = received.split(slab);
+  if (parts.size() == 1) {
+    gradients.copy_(received);
+  } else {
+    auto sum = parts.front();
+    for (size_t rank = 1; rank + 1 < parts.size(); ++rank) {
+      sum.add_(parts[rank]);  // in the order of the ranks
+    }
+    at::add_out(gradients, sum, parts.back());
   }
-  unit.set_gradients(sum);
   record_stream(received);
 }
 

@@ -297,7 +297,7 @@ void Unit::keep_private() {
                               mine.to(slab_.scalar_type())));
 }
 
-void Unit::set_gradients(const at::Tensor& mean) {
+const at::Tensor& Unit::new_gradients() {
   if (!gradients_.defined()) {
     // At once, so that no temporary tensors lie between them in the heap.
     for (const auto& unit : owner_.units()) {
@@ -306,7 +306,7 @@ void Unit::set_gradients(const at::Tensor& mean) {
   } else if (gradients_.storage().use_count() > 1) {
     renew_gradients();  // the program holds the last pass's gradients
   }
-  gradients_.copy_(mean);
+  return gradients_;
 }
 
 void Unit::renew_gradients() {

@@ -85,9 +85,10 @@ class Unit {
   /// not changed keeps the slab's precision.
   void keep_private();
 
-  /// Copies the gradients of this rank's slab, in the slab's dtype.
-  void set_gradients(const at::Tensor& mean);
-  /// Adds the gradients of the last `set_gradients` to `.grad` of the leaves.
+  /// Returns the memory for the gradients of this rank's slab, in the slab's
+  /// dtype.
+  const at::Tensor& new_gradients();
+  /// Adds the last `new_gradients` to `.grad` of the leaves.
   /// The parameters get gradients that throw from any operator, because a
   /// program that uses them mistakes them for the gradients of the leaves.
   /// @param is_kept  of each parameter: its leaf keeps its `.grad`.
