@@ -70,9 +70,7 @@ GatheredUnits::GatheredUnits(const std::vector<NamedParameter>& parameters,
                              std::optional<c10::ScalarType> dtype)
     : ShardedUnits(group),
       gathers_(sibling(group, "shards")),
-      comparisons_(gathers_->getBackendName() == "nccl"
-                       ? sibling(group, "shard_order", "gloo")
-                       : gathers_),
+      comparisons_(sibling(group, "shard_order", "gloo")),
       number_(number_of_model(*gathers_)),
       keeps_all_(keeps_all),
       pool_([this] { return at::empty({most_bytes_}, at::kByte); }) {
@@ -236,19 +234,25 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
     return;
   }
   // Gloo's all-gather copies its tensors three times. The messages of a rank
-  // that gathers another unit have another tag.
+  // that gathers another unit have another tag. The two directions have
+  // connections of their own, because Gloo's thread spins while another thread
+  // writes to a connection that it could read.
   const int own = gathers_->getRank();
   const int ranks = gathers_->getSize();
   const int tag = number_ << 16 | static_cast<int>(unit.index());
+  const auto group_for = [this](int from, int to) {
+    return from < to ? gathers_ : comparisons_;
+  };
   std::vector<at::Tensor> mine{slab};
   for (int i = 1; i < ranks; ++i) {
     const int from = (own + i) % ranks;
     std::vector<at::Tensor> part{
         whole.memory.narrow(0, slab.numel() * from, slab.numel())};
-    whole.works.push_back(gathers_->recv(part, from, tag));
+    whole.works.push_back(group_for(from, own)->recv(part, from, tag));
   }
   for (int i = 1; i < ranks; ++i) {
-    whole.works.push_back(gathers_->send(mine, (own + ranks - i) % ranks, tag));
+    const int to = (own + ranks - i) % ranks;
+    whole.works.push_back(group_for(own, to)->send(mine, to, tag));
   }
   whole.memory.narrow(0, slab.numel() * own, slab.numel()).copy_(slab);
 }

@@ -90,8 +90,9 @@ class GatheredUnits : public ShardedUnits {
   void drop_all();
   void make_room(size_t most);
 
-  const c10::intrusive_ptr<c10d::Backend> gathers_;      // for the slabs
-  const c10::intrusive_ptr<c10d::Backend> comparisons_;  // of CPU tensors
+  const c10::intrusive_ptr<c10d::Backend> gathers_;  // of the slabs
+  /// Of CPU tensors. Over Gloo also the gathers of slabs for lower ranks.
+  const c10::intrusive_ptr<c10d::Backend> comparisons_;
   const int number_;  // of this model in the group
   const bool keeps_all_;
   std::mutex mutex_;             // guards the following
