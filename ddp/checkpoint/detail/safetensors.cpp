@@ -89,7 +89,7 @@ TensorPiece piece_of(const std::string& name,
   const auto sizes = integers_of(entry.at("shape"));
   const auto offsets = sharding
                            ? integers_of(sharding->at(name).at(kSavedOffsets))
-                           : std::vector<int64_t>(sizes.size(), 0);
+                           : origin(static_cast<int64_t>(sizes.size()));
   const auto range = integers_of(entry.at(kDataOffsets));
   bool is_valid = offsets.size() == sizes.size() && range.size() == 2 &&
                   range[1] <= data.numel();

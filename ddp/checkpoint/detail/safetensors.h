@@ -3,18 +3,11 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include "ddp/checkpoint/detail/tensor_pieces.h"
 
 // Files in the format of the library safetensors, with the metadata by which
 // PyTorch's HuggingFaceStorageWriter says which part of a tensor is in a file.
 namespace ddp::detail {
-
-/// A rectangular part of a tensor.
-struct TensorPiece {
-  std::string name;              ///< of the tensor
-  std::vector<int64_t> offsets;  ///< in each dimension
-  at::Tensor elements;
-};
 
 /// Writes a file and syncs it; see `AtomicFile`. Each tensor has one piece, on
 /// any device, with any strides.

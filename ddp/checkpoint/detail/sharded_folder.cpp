@@ -10,9 +10,9 @@
 #include <ATen/Functions.h>
 
 #include "ddp/base/atomic_folder.h"
-#include "ddp/checkpoint/detail/rectangles.h"
 #include "ddp/checkpoint/detail/safetensors.h"
 #include "ddp/checkpoint/detail/sharded_state.h"
+#include "ddp/checkpoint/detail/tensor_pieces.h"
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"
 #include "ddp/checkpoint/state/optimizer_state.h"
@@ -94,26 +94,16 @@ std::vector<OptimizerParameter> parameters_of(
 /// The tensors of each file of this rank.
 using Files = std::vector<Pieces>;
 
-/// Adds this rank's rectangles of a tensor. A file has at most one of them.
+/// Adds this rank's pieces of a tensor. A file has at most one of them.
 void add_tensor(const std::string& name,
                 const IValue& value,
                 bool is_first,
                 Files& files) {
   Pieces pieces;
   if (const auto deferred = as_deferred(value)) {
-    const auto& like = deferred->like();
-    const auto& [elements, first] = deferred->part();
-    int64_t begin = elements.storage_offset();
-    for (auto& place : rectangles_of_run(like, first, elements.numel())) {
-      pieces.push_back(
-          {name,
-           place.offsets,
-           elements.as_strided(place.sizes, like.strides(), begin)});
-      begin += place.numel();
-    }
+    pieces = pieces_of_run(name, deferred->like(), deferred->part());
   } else if (is_first) {
-    const auto& tensor = value.toTensor();
-    pieces.push_back({name, origin(tensor.dim()), tensor});
+    pieces.push_back({name, origin(value.toTensor().dim()), value.toTensor()});
   }
   files.resize(std::max(files.size(), pieces.size()));
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -155,44 +145,40 @@ Files move_tensors(const Dict& value,
 /// this rank's elements get values.
 /// @throws c10::Error if the pieces do not make a tensor.
 at::Tensor read_tensor(const Pieces& pieces, const at::Tensor& mine) {
+  const auto& name = pieces[0].name;
   const auto dim = pieces[0].elements.dim();
   const auto check = [&](bool is_whole) {
     TORCH_CHECK(is_whole,
                 "the parts do not make a whole of \"",
-                pieces[0].name,
+                name,
                 "\": a file is missing, or from another save");
   };
-  Rectangle whole{origin(dim), origin(dim)};
+  auto sizes = origin(dim);
   for (const auto& piece : pieces) {
     check(piece.elements.dim() == dim);
-    for (size_t i = 0; i < whole.sizes.size(); ++i) {
-      whole.sizes[i] = std::max(whole.sizes[i],
-                                piece.offsets[i] + piece.elements.sizes()[i]);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      sizes[i] =
+          std::max(sizes[i], piece.offsets[i] + piece.elements.sizes()[i]);
     }
   }
   const auto value = whole_parameter(mine);
   const auto deferred = as_deferred(value);
   const auto& like = deferred ? deferred->like() : mine;
-  const bool is_like = like.sizes() == whole.sizes;
+  const bool is_like = like.sizes() == sizes;
   const auto options = pieces[0].elements.options();
-  auto tensor =
-      is_like ? at::empty_like(like, options) : at::empty(whole.sizes, options);
-  auto parts = std::vector{whole};
+  const auto tensor =
+      is_like ? at::empty_like(like, options) : at::empty(sizes, options);
+  auto parts = Pieces{{name, origin(dim), tensor}};
   // Each rank needs the number of steps, a scalar.
   if (is_like && deferred && dim > 0) {
     const auto& [elements, first] = deferred->part();
-    parts = rectangles_of_run(like, first, elements.numel());
+    parts = pieces_of_run(
+        name, like, {tensor.as_strided({elements.numel()}, {1}, first), first});
   }
   for (const auto& part : parts) {
-    int64_t missing = part.numel();
+    int64_t missing = part.elements.numel();
     for (const auto& piece : pieces) {
-      const auto both =
-          intersection_of(part, {piece.offsets, piece.elements.sizes().vec()});
-      if (both.numel() > 0) {
-        narrow_to(tensor, whole.offsets, both)
-            .copy_(narrow_to(piece.elements, piece.offsets, both));
-        missing -= both.numel();
-      }
+      missing -= copy_common(piece, part);
     }
     check(missing == 0);
   }

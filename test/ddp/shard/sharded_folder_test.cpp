@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ddp/base/atomic_folder.h"
-#include "ddp/checkpoint/detail/rectangles.h"
 #include "ddp/checkpoint/detail/safetensors.h"
+#include "ddp/checkpoint/detail/tensor_pieces.h"
 #include "ddp/checkpoint_folder.h"
 #include "ddp/data/distributed_sampler.h"
 #include "test/ddp/shard/sharded_training.h"
@@ -358,7 +358,7 @@ TEST_CASE("a save into a folder with other files is an error of all ranks",
   CHECK(folder.size() == 1);
 }
 
-TEST_CASE("rectangles make a run of memory", "[sharded_folder]") {
+TEST_CASE("pieces make a run of memory", "[sharded_folder]") {
   std::mt19937 random(1);
   const auto below = [&](int64_t limit) {
     return std::uniform_int_distribution<int64_t>(0, limit - 1)(random);
@@ -374,21 +374,20 @@ TEST_CASE("rectangles make a run of memory", "[sharded_folder]") {
     const auto like = torch::empty(sizes).permute(order);
     const int64_t first = below(like.numel() + 1);
     const int64_t size = below(like.numel() - first + 1);
-    const auto tensor =
-        torch::arange(like.numel()).as_strided(like.sizes(), like.strides());
-    const detail::Rectangle whole{detail::origin(like.dim()),
-                                  like.sizes().vec()};
-    int64_t begin = first;
-    const auto rectangles = detail::rectangles_of_run(like, first, size);
-    for (const auto& place : rectangles) {
-      const auto found = std::get<0>(
-          detail::narrow_to(tensor, whole.offsets, place).reshape(-1).sort());
-      REQUIRE(torch::equal(found, torch::arange(begin, begin + found.numel())));
-      REQUIRE(detail::intersection_of(whole, place).numel() == found.numel());
-      begin += found.numel();
+    const auto all = torch::arange(1, like.numel() + 1);
+    const auto run = all.narrow(0, first, size);
+    const auto pieces = detail::pieces_of_run("x", like, {run, first});
+    const auto copy = torch::zeros_like(all);
+    const detail::TensorPiece whole{
+        "x",
+        detail::origin(like.dim()),
+        copy.as_strided(like.sizes(), like.strides())};
+    for (const auto& piece : pieces) {
+      REQUIRE(detail::copy_common(piece, whole) == piece.elements.numel());
     }
-    REQUIRE(begin == first + size);
-    REQUIRE(static_cast<int64_t>(rectangles.size()) <=
+    REQUIRE(torch::equal(copy.narrow(0, first, size), run));
+    REQUIRE(torch::equal(copy.sum(), run.sum()));
+    REQUIRE(static_cast<int64_t>(pieces.size()) <=
             std::max<int64_t>(1, 2 * like.dim() - 1));
   }
 }
