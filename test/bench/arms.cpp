@@ -18,30 +18,22 @@
 namespace ddp::bench {
 namespace {
 
-std::unique_ptr<Arm> our_arm(
-    const Workload& workload,
-    const Group& group,
-    const MakeOptimizer& make_optimizer,
-    DistributedDataParallelOptions options = DistributedDataParallelOptions()) {
-  auto net = network(workload);
-  DistributedDataParallel model(net, options.process_group(group));
-  return training_arm(
-      workload,
-      *net,
-      [model](const torch::Tensor& x) mutable { return model->forward(x); },
-      make_optimizer);
+std::unique_ptr<Arm> our_arm(const Workload& workload,
+                             const MakeOptimizer& make_optimizer,
+                             const DistributedDataParallelOptions& options) {
+  return model_arm(workload,
+                   DistributedDataParallel(network(workload), options),
+                   make_optimizer);
 }
 
 Maker sharded(const MakeOptimizer& make_optimizer, bool reshards = true) {
   return [=](const Workload& workload, const Group& group) {
-    FullyShardedDataParallel model(network(workload),
-                                   FullyShardedDataParallelOptions()
-                                       .process_group(group)
-                                       .reshard_after_forward(reshards));
-    return training_arm(
+    return model_arm(
         workload,
-        *model,
-        [model](const torch::Tensor& x) mutable { return model->forward(x); },
+        FullyShardedDataParallel(network(workload),
+                                 FullyShardedDataParallelOptions()
+                                     .process_group(group)
+                                     .reshard_after_forward(reshards)),
         make_optimizer);
   };
 }
@@ -123,16 +115,6 @@ std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
       });
 }
 
-std::unique_ptr<Arm> plain_arm(const Workload& workload,
-                               const MakeOptimizer& make_optimizer) {
-  auto net = network(workload);
-  return training_arm(
-      workload,
-      *net,
-      [net](const torch::Tensor& x) mutable { return net->forward(x); },
-      make_optimizer);
-}
-
 /// Lower bound for the time of any exchange of gradients: ranks that wait for
 /// each other once per step.
 std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
@@ -147,7 +129,7 @@ std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
 
 Maker plain(const MakeOptimizer& make_optimizer) {
   return [make_optimizer](const Workload& workload, const Group&) {
-    return plain_arm(workload, make_optimizer);
+    return model_arm(workload, network(workload), make_optimizer);
   };
 }
 
@@ -155,12 +137,13 @@ Maker ours(const MakeOptimizer& make_optimizer,
            bool view = false,
            bool exchanges_alone = false) {
   return [=](const Workload& workload, const Group& group) {
-    auto options =
-        DistributedDataParallelOptions().gradient_as_bucket_view(view);
+    auto options = DistributedDataParallelOptions()
+                       .process_group(group)
+                       .gradient_as_bucket_view(view);
     if (exchanges_alone) {
       options.exchange(std::make_shared<AllReduce>(group));
     }
-    return our_arm(workload, group, make_optimizer, options);
+    return our_arm(workload, make_optimizer, options);
   };
 }
 
@@ -222,12 +205,12 @@ std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Group& group) {
   if (name.rfind("cap", 0) == 0) {
     const double cap = std::stod(name.substr(3));
-    return our_arm(
-        workload,
-        group,
-        sgd(),
-        DistributedDataParallelOptions().first_bucket_cap_mb(cap).bucket_cap_mb(
-            cap));
+    return our_arm(workload,
+                   sgd(),
+                   DistributedDataParallelOptions()
+                       .process_group(group)
+                       .first_bucket_cap_mb(cap)
+                       .bucket_cap_mb(cap));
   }
   const auto all = makers();
   const auto maker = all.find(name);

@@ -1,14 +1,11 @@
-// Runs steps of DataParallel on the CPU and of alternative implementations, in
-// blocks on command, so that the arms alternate. dp.py sends the commands.
-//
-// stdin: lines "ARM STEPS". The answer to each is its duration in seconds.
-#include <chrono>
+// Runs steps of DataParallel on the CPU and of alternative implementations, for
+// dp.py.
 #include <iostream>
-#include <map>
 
 #include <torch/nn/parallel/data_parallel.h>
 
 #include "dp/dp.h"
+#include "test/bench/blocks.h"
 #include "test/bench/training_arm.h"
 
 namespace ddp::bench {
@@ -18,22 +15,6 @@ using torch::Tensor;
 
 std::vector<torch::Device> devices(size_t replicas) {
   return std::vector<torch::Device>(replicas, torch::kCPU);
-}
-
-std::unique_ptr<Arm> plain_arm(const Workload& workload) {
-  Chain net(workload);
-  return training_arm(workload, *net, [net](const Tensor& x) mutable {
-    return net->forward(x);
-  });
-}
-
-std::unique_ptr<Arm> our_arm(const Workload& workload, size_t replicas) {
-  Chain net(workload);
-  dp::DataParallel model(net,
-                         dp::DataParallelOptions().devices(devices(replicas)));
-  return training_arm(workload, *net, [model](const Tensor& x) mutable {
-    return model->forward(x);
-  });
 }
 
 /// LibTorch's data_parallel, with chunk and cat instead of its own functions
@@ -106,10 +87,13 @@ std::unique_ptr<Arm> make_dp_arm(const std::string& name,
                                  const Workload& workload,
                                  size_t replicas) {
   if (name == "plain") {
-    return plain_arm(workload);
+    return model_arm(workload, Chain(workload));
   }
   if (name == "ours") {
-    return our_arm(workload, replicas);
+    return model_arm(
+        workload,
+        dp::DataParallel(Chain(workload),
+                         dp::DataParallelOptions().devices(devices(replicas))));
   }
   if (name == "libtorch") {
     return libtorch_arm(workload, replicas);
@@ -131,20 +115,9 @@ int main(int argc, char** argv) {
   auto workload = ddp::bench::workload(argv[1]);
   const size_t replicas = std::stoul(argv[2]);
   workload.batch *= static_cast<int64_t>(replicas);
-  std::map<std::string, std::unique_ptr<ddp::bench::Arm>> arms;
-  std::string name;
-  int64_t steps = 0;
-  while (std::cin >> name >> steps) {
-    auto& arm = arms[name];
-    if (!arm) {
-      arm = ddp::bench::make_dp_arm(name, workload, replicas);
-    }
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < steps; ++i) {
-      arm->step();
-    }
-    const std::chrono::duration<double> time =
-        std::chrono::steady_clock::now() - start;
-    std::cout << time.count() << std::endl;
-  }
+  ddp::bench::run_blocks([&](const std::string& name) {
+    const std::shared_ptr<ddp::bench::Arm> arm =
+        ddp::bench::make_dp_arm(name, workload, replicas);
+    return [arm] { arm->step(); };
+  });
 }

@@ -1,5 +1,5 @@
-// Runs steps whose instructions callgrind counts, without peers and without
-// threads of the library. Warms up first; count measured_steps() only
+// Runs steps for callgrind, without peers and without threads of the library.
+// Warms up first; count the instructions of measured_steps() only
 // (--toggle-collect=measured_steps).
 #include <iostream>
 

@@ -1,13 +1,8 @@
-// Runs steps of optimizers alone, fused ones and LibTorch's, in blocks on
-// command, so that the arms alternate. optimizers.py sends the commands.
-//
-// stdin: lines "ARM STEPS". The answer to each is its duration in seconds.
-#include <chrono>
-#include <functional>
+// Runs steps of optimizers alone, fused ones and LibTorch's, for optimizers.py.
 #include <iostream>
-#include <map>
 
 #include "ddp/optim/fused.h"
+#include "test/bench/blocks.h"
 #include "test/bench/training_arm.h"
 
 namespace ddp::bench {
@@ -15,8 +10,7 @@ namespace {
 
 /// Returns a step with persistent gradients, as in DistributedDataParallel.
 template <class Kind, class Options>
-std::function<void()> stepper(const Workload& workload,
-                              const Options& options) {
+Step stepper(const Workload& workload, const Options& options) {
   const Chain net(workload);
   for (const auto& param : net->parameters()) {
     param.mutable_grad() = torch::full_like(param, 1e-3).detach();
@@ -26,8 +20,7 @@ std::function<void()> stepper(const Workload& workload,
   };
 }
 
-std::function<void()> make_stepper(const std::string& arm,
-                                   const Workload& workload) {
+Step make_stepper(const std::string& arm, const Workload& workload) {
   using namespace torch::optim;
   const auto momentum = SGDOptions(kRate).momentum(0.9);
   if (arm == "SGD") {
@@ -64,20 +57,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto workload = ddp::bench::workload(argv[1]);
-  std::map<std::string, std::function<void()>> arms;
-  std::string name;
-  int64_t steps = 0;
-  while (std::cin >> name >> steps) {
-    auto& step = arms[name];
-    if (!step) {
-      step = ddp::bench::make_stepper(name, workload);
-    }
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < steps; ++i) {
-      step();
-    }
-    const std::chrono::duration<double> time =
-        std::chrono::steady_clock::now() - start;
-    std::cout << time.count() << std::endl;
-  }
+  ddp::bench::run_blocks([&](const std::string& arm) {
+    return ddp::bench::make_stepper(arm, workload);
+  });
 }

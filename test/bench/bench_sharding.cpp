@@ -1,7 +1,7 @@
 // One rank of the memory benchmark of sharding.py: trains 16 x Linear(1024)
 // with AdamW, by DistributedDataParallel or by FullyShardedDataParallel. Rank 0
-// prints the bytes of the parameters and the memory that all ranks together
-// have more than before the model, both in MB.
+// prints the bytes of the parameters, and the memory that the training adds to
+// all ranks together, both in MB.
 #include <algorithm>
 #include <fstream>
 #include <iostream>

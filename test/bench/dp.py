@@ -10,7 +10,7 @@ import argparse
 import os
 
 from tables import format_ratio, format_time, print_table
-from worker import Worker, measure
+from worker import Workers, measure
 
 TITLES = {
     "plain": "plain module, no replicas",
@@ -31,8 +31,7 @@ def report(model, replicas, times):
         f"{len(times['ours'])} rounds",
         ["arm", "ms a step", "ours / this"],
         [[TITLES[arm], format_time(times[arm]),
-          "" if arm == "ours" else format_ratio(
-              [a / b for a, b in zip(times["ours"], times[arm])])]
+          "" if arm == "ours" else format_ratio(times["ours"], times[arm])]
          for arm in times])
 
 
@@ -46,7 +45,7 @@ def main():
     arguments = parser.parse_args()
 
     def start(folder, model):
-        return Worker([f"{folder}/bench_dp", model, str(arguments.replicas)])
+        return Workers([f"{folder}/bench_dp", model, str(arguments.replicas)])
 
     for model in arguments.model or MODELS:
         now = start(arguments.build, model)

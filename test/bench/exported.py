@@ -14,8 +14,8 @@ import warnings
 
 import torch
 
-from tables import format_ratio, median_interval, print_table
-from worker import Worker, measure
+from tables import format_interval, format_ratio, print_table
+from worker import Workers, measure
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
                                 "exported"))
@@ -25,7 +25,7 @@ STEPS = 100  # per block
 
 
 class Python:
-    """The module itself, as a worker."""
+    """The module itself, used as `Workers`."""
 
     def __init__(self, module, inputs):
         self.module, self.inputs = module, inputs
@@ -60,7 +60,7 @@ def main():
         program = torch.export.export(module, inputs)
         torch.export.save(program, exported)
         torch.jit.save(torch.jit.trace(module, inputs, check_trace=False), script)
-        worker = Worker([f"{arguments.build}/bench_exported", exported, script])
+        worker = Workers([f"{arguments.build}/bench_exported", exported, script])
         times = measure({"ExportedModule": (worker, "exported"),
                          "TorchScript": (worker, "torchscript"),
                          "Python": (Python(module, inputs), "")},
@@ -69,9 +69,8 @@ def main():
     print_table(
         f"Forward of a transformer of {calls} operators, {arguments.rounds} rounds",
         ["way", "us", "ExportedModule / way"],
-        [[name, "{:.0f} [{:.0f}, {:.0f}]".format(
-            *(1000 * value for value in median_interval(values))),
-          format_ratio([a / b for a, b in zip(times["ExportedModule"], values)])]
+        [[name, format_interval([1000 * value for value in values], 0),
+          format_ratio(times["ExportedModule"], values)]
          for name, values in times.items()])
 
 

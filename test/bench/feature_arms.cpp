@@ -59,21 +59,23 @@ Net on_device(const Workload& workload) {
   return net;
 }
 
-/// Creates an arm with a wrapper. Converts the output to float for the loss.
-template <typename Net>
+/// Creates an arm of a wrapped `Net`.
+template <typename Net = Chain>
 std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
                                  const Group& group,
                                  DistributedDataParallelOptions options,
                                  const MakeOptimizer& make_optimizer = sgd()) {
-  const auto net = on_device<Net>(workload);
-  DistributedDataParallel model(net, options.process_group(group));
-  return training_arm(
-      workload,
-      *net,
-      [model](const torch::Tensor& x) mutable {
-        return model->forward(x).to(torch::kFloat);
-      },
-      make_optimizer);
+  return model_arm(workload,
+                   DistributedDataParallel(on_device<Net>(workload),
+                                           options.process_group(group)),
+                   make_optimizer);
+}
+
+template <typename Net = Chain>
+Maker wrapped(const DistributedDataParallelOptions& options = {}) {
+  return [options](const Workload& workload, const Group& group) {
+    return wrapped_arm<Net>(workload, group, options);
+  };
 }
 
 std::unique_ptr<Arm> autocast_arm(const Workload& workload,
@@ -124,11 +126,7 @@ class AveragingArm : public Arm {
  public:
   AveragingArm(const Workload& workload, const Group& group)
       : net_(on_device<Chain>(workload)),
-        arm_(training_arm(workload,
-                          *net_,
-                          [net = net_](const torch::Tensor& x) mutable {
-                            return net->forward(x);
-                          })),
+        arm_(model_arm(workload, net_)),
         averager_(ModelAveragerOptions(8, group)) {}
 
   void step() override {
@@ -158,59 +156,39 @@ MakeOptimizer sharded_sgd(const Group& group) {
 
 std::map<std::string, Maker> feature_makers() {
   using Options = DistributedDataParallelOptions;
-  return {{"autocast", autocast_arm},
-          {"checkpointed",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<CheckpointedChain>(workload, group, Options());
-           }},
-          {"batch_norm",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<NormedChain<torch::nn::BatchNorm1d>>(
-                 workload, group, Options());
-           }},
-          {"own_buffers",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<NormedChain<torch::nn::BatchNorm1d>>(
-                 workload, group, Options().broadcast_buffers(false));
-           }},
-          {"sync_batch_norm",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<NormedChain<SyncBatchNorm>>(
-                 workload, group, Options());
-           }},
-          {"cast_exchange",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<Chain>(
-                 workload,
-                 group,
-                 Options().exchange(
-                     std::make_shared<CastExchange>(group, torch::kBFloat16)));
-           }},
-          {"power_sgd",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<Chain>(
-                 workload,
-                 group,
-                 Options().exchange(std::make_shared<PowerSGD>(
-                     group, PowerSGDOptions().start_after(0))));
-           }},
-          {"accumulate4",
-           [](const Workload& workload, const Group& group) {
-             return std::make_unique<AccumulatingArm>(workload, group);
-           }},
-          {"average8",
-           [](const Workload& workload, const Group& group) {
-             return std::make_unique<AveragingArm>(workload, group);
-           }},
-          {"find_unused",
-           [](const Workload& workload, const Group& group) {
-             return wrapped_arm<Chain>(
-                 workload, group, Options().find_unused_parameters(true));
-           }},
-          {"zero", [](const Workload& workload, const Group& group) {
-             return wrapped_arm<Chain>(
-                 workload, group, Options(), sharded_sgd(group));
-           }}};
+  using BatchNormed = NormedChain<torch::nn::BatchNorm1d>;
+  return {
+      {"autocast", autocast_arm},
+      {"checkpointed", wrapped<CheckpointedChain>()},
+      {"batch_norm", wrapped<BatchNormed>()},
+      {"own_buffers", wrapped<BatchNormed>(Options().broadcast_buffers(false))},
+      {"sync_batch_norm", wrapped<NormedChain<SyncBatchNorm>>()},
+      {"cast_exchange",
+       [](const Workload& workload, const Group& group) {
+         return wrapped_arm(workload,
+                            group,
+                            Options().exchange(std::make_shared<CastExchange>(
+                                group, torch::kBFloat16)));
+       }},
+      {"power_sgd",
+       [](const Workload& workload, const Group& group) {
+         return wrapped_arm(workload,
+                            group,
+                            Options().exchange(std::make_shared<PowerSGD>(
+                                group, PowerSGDOptions().start_after(0))));
+       }},
+      {"accumulate4",
+       [](const Workload& workload, const Group& group) {
+         return std::make_unique<AccumulatingArm>(workload, group);
+       }},
+      {"average8",
+       [](const Workload& workload, const Group& group) {
+         return std::make_unique<AveragingArm>(workload, group);
+       }},
+      {"find_unused", wrapped(Options().find_unused_parameters(true))},
+      {"zero", [](const Workload& workload, const Group& group) {
+         return wrapped_arm(workload, group, Options(), sharded_sgd(group));
+       }}};
 }
 
 }  // namespace ddp::bench

@@ -6,8 +6,9 @@ in steps.py.
 
 import argparse
 
-from steps import CHAINS, GPU_STEPS, MODELS, STEPS, Ranks, measure, rank_count
+from steps import CHAINS, GPU_STEPS, MODELS, STEPS, Ranks, rank_count
 from tables import format_ratio, format_time, print_table
+from worker import measure
 
 TITLES = {
     "autocast": "`AutocastGuard`, bfloat16",
@@ -32,7 +33,7 @@ def report(model, count, times):
     def row(arm):
         other = WITHOUT.get(arm, "ours")
         return [TITLES[arm], format_time(times[arm]), format_time(times[other]),
-                format_ratio([a / b for a, b in zip(times[arm], times[other])])]
+                format_ratio(times[arm], times[other])]
 
     print_table(
         f"A step, {MODELS[model]}: ranks: {count}, {len(times['ours'])} rounds",

@@ -24,6 +24,7 @@ import tempfile
 import time
 
 from tables import format_ratio, format_time, print_table
+from worker import alternate
 
 ROWS = ["exec to the last worker's main(), ms",
         "agent while they run, PSS, MiB",
@@ -124,18 +125,13 @@ def hosts_of(launcher, hosts, workers):
 
 def compare(launchers, build, workers, rounds, hosts=1):
     """Compares two launchers, given as {name: program}."""
-    results = {name: [] for name in launchers}
-    for i in range(rounds):
-        for name in launchers if i % 2 == 0 else reversed(launchers):
-            results[name].append(
-                run(hosts_of(launchers[name], hosts, workers),
-                    build, workers))
+    results = alternate(launchers, rounds, lambda name: run(
+        hosts_of(launchers[name], hosts, workers), build, workers))
     rows = []
     ours, theirs = launchers
     for what, a, b in zip(ROWS, zip(*results[ours]), zip(*results[theirs])):
-        rows.append([what, format_time(a), format_time(b)] + [
-            format_ratio([x / y for x, y in zip(*pair)])
-            for pair in [(b, a), (a, b)]])
+        rows.append([what, format_time(a), format_time(b), format_ratio(b, a),
+                     format_ratio(a, b)])
     where = f"{hosts} hosts of " if hosts > 1 else ""
     print_table(f"Launchers, {where}{workers} workers, {rounds} rounds",
                 ["", ours, theirs, f"{theirs} / {ours}", f"{ours} / {theirs}"],

@@ -16,8 +16,9 @@ import sys
 import numpy
 
 import features
-from steps import Ranks, measure
+from steps import Ranks
 from tables import format_ratio, format_time, print_table
+from worker import measure
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "../launcher/stress"))
@@ -34,7 +35,7 @@ STEPS = {"mlp256": 4, "resnet": 2, "transformer": 2}
 
 
 def host(switch, number):
-    """Returns what a process of the host calls first."""
+    """Returns the function that a process of the host calls first."""
     enter = switch.enter(number)
 
     def call():
@@ -43,13 +44,11 @@ def host(switch, number):
     return call
 
 
-def start(switch, program, model, gigabits):
-    """Starts a rank on each of two hosts."""
-    for number in range(2):
-        switch.shape(number, gigabits)
-    return Ranks([program, model], 2, switch.address(0),
-                 [host(switch, number) for number in range(2)],
-                 [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in range(2)])
+def start(switch, program, model, hosts):
+    """Starts a rank for each number of a host."""
+    return Ranks([program, model], len(hosts), switch.address(0),
+                 [host(switch, number) for number in hosts],
+                 [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in hosts])
 
 
 def write_csv(path, gigabits, times):
@@ -67,16 +66,12 @@ def compare_sizes(ranks, model, gigabits, rounds, csv_file):
     if csv_file:
         write_csv(csv_file, gigabits, times)
     best = min(CAPS, key=lambda arm: numpy.median(times[arm]))
-
-    def ratio(arm, other):
-        return format_ratio([a / b for a, b in zip(times[arm], times[other])])
-
     print_table(
         f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds; "
         f"the best fixed size is {best}",
         ["arm", "ms a step", "ratio to the best fixed size", "to c10d::Reducer"],
-        [[arm, format_time(times[arm]), ratio(arm, best), ratio(arm, "c10d")]
-         for arm in ARMS])
+        [[arm, format_time(times[arm]), format_ratio(times[arm], times[best]),
+          format_ratio(times[arm], times["c10d"])] for arm in ARMS])
 
 
 def baseline_of(arm):
@@ -93,7 +88,7 @@ def compare_features(ranks, arms, model, gigabits, rounds):
         f"A step, {MODELS[model]}: 2 hosts, {gigabits} Gbit/s, {rounds} rounds",
         ["arm", "ms a step", "baseline", "ratio"],
         [[arm, format_time(times[arm]), baseline[arm],
-          format_ratio([a / b for a, b in zip(times[arm], times[baseline[arm]])])]
+          format_ratio(times[arm], times[baseline[arm]])]
          for arm in times])
 
 
@@ -105,11 +100,9 @@ def sent_bytes(number):
 
 
 def count_bytes(switch, program, arm, per_host, steps=5):
-    """Returns what the other end of each host's cable receives in a step."""
-    hosts = [rank // per_host for rank in range(2 * per_host)]
-    ranks = Ranks([program, "mlp256"], len(hosts), switch.address(0),
-                  [switch.enter(number) for number in hosts],
-                  [{"GLOO_SOCKET_IFNAME": f"cable{number}"} for number in hosts])
+    """Returns the bytes that each host sends in a step."""
+    ranks = start(switch, program, "mlp256",
+                  [rank // per_host for rank in range(2 * per_host)])
     ranks.run(arm, 2)  # buckets are made again after the first pass
     before = [sent_bytes(number) for number in range(2)]
     ranks.run(arm, steps)
@@ -149,7 +142,9 @@ def main():
     switch = cut.Switch(2)
     for model in arguments.model or MODELS:
         for gigabits in arguments.rate or (10, 3, 1):
-            ranks = start(switch, f"{arguments.build}/bench_steps", model, gigabits)
+            for number in range(2):
+                switch.shape(number, gigabits)
+            ranks = start(switch, f"{arguments.build}/bench_steps", model, range(2))
             if arguments.feature:
                 compare_features(ranks, arguments.feature, model, gigabits,
                                  arguments.rounds)

@@ -9,7 +9,7 @@ import argparse
 import os
 import subprocess
 
-from tables import format_ratio, print_table
+from tables import format_interval, print_table
 
 LIMIT = 600  # seconds
 RUNS = [
@@ -49,7 +49,7 @@ def main():
         print_table(f"{title}: a step / with one MPI_Allreduce for each gradient, "
                     f"2 ranks, {arguments.rounds} rounds",
                     ["network", "way", "ratio"],
-                    [[*key, format_ratio(values)] for key, values in ratios.items()])
+                    [[*key, format_interval(values, 3)] for key, values in ratios.items()])
 
 
 if __name__ == "__main__":

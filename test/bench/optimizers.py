@@ -6,8 +6,8 @@ order in odd rounds (ABBA). A ratio compares two blocks of one round.
 
 import argparse
 
-from tables import format_ratio, median_interval, print_table
-from worker import Worker, measure
+from tables import format_interval, format_ratio, print_table
+from worker import Workers, measure
 
 KINDS = ["SGD", "SGD with momentum", "Adam", "AdamW"]
 MODELS = {"mlp": "8 x Linear(1024)",
@@ -26,11 +26,10 @@ def report(model, times):
         f"An optimizer's step alone, {MODELS[model]}, "
         f"{len(times['SGD'])} rounds",
         ["optimizer", "LibTorch's, ms", "fused, ms", "fused / LibTorch's"],
-        [[kind] +
-         ["{:.3f} [{:.3f}, {:.3f}]".format(*median_interval(times[arm]))
-          for arm in reversed(arms(kind))] +
-         [format_ratio([a / b for a, b in zip(*map(times.get, arms(kind)))])]
-         for kind in KINDS])
+        [[kind, format_interval(theirs, 3), format_interval(fused, 3),
+          format_ratio(fused, theirs)]
+         for kind in KINDS
+         for fused, theirs in [map(times.get, arms(kind))]])
 
 
 def main():
@@ -41,7 +40,7 @@ def main():
     arguments = parser.parse_args()
     every_arm = [arm for kind in KINDS for arm in arms(kind)]
     for model in arguments.model or MODELS:
-        worker = Worker([f"{arguments.build}/bench_optimizers", model])
+        worker = Workers([f"{arguments.build}/bench_optimizers", model])
         report(model, measure({arm: (worker, arm) for arm in every_arm},
                               arguments.rounds, STEPS[model]))
 

@@ -7,8 +7,9 @@ import argparse
 import os
 import sys
 
-from steps import Ranks, measure
+from steps import Ranks
 from tables import format_ratio, format_time, print_table
+from worker import measure
 
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
           "transformer": "6 x TransformerEncoderLayer(256), batch 16 x 64 words"}
@@ -36,7 +37,7 @@ def step_rows(build, model, count, way, rounds):
                          for wrapper in ("ours", "sharded"))
         yield [MODELS[model], title, way, count, format_time(ours),
                format_time(sharded),
-               format_ratio([a / b for a, b in zip(sharded, ours)])]
+               format_ratio(sharded, ours)]
 
 
 def fsdp_rows(build, count, rounds):
@@ -49,11 +50,9 @@ def fsdp_rows(build, count, rounds):
                    variables=variables)
     times = measure({"ours": (ours, "sharded_libtorch_adamw"),
                      "theirs": (theirs, "python_sharded")}, rounds, STEPS["mlp"])
-    ours.close()
-    theirs.close()
     yield [MODELS["mlp"], count, format_time(times["theirs"]),
            format_time(times["ours"]),
-           format_ratio([a / b for a, b in zip(times["ours"], times["theirs"])])]
+           format_ratio(times["ours"], times["theirs"])]
 
 
 def memory_of(build, arm, count, variables):
@@ -101,8 +100,7 @@ def main():
         "Memory of all ranks, 16 x Linear(1024), LibTorch's AdamW, "
         f"{MEMORY_RUNS} runs",
         ["ranks", "ranks over", "malloc", "DistributedDataParallel, MB",
-         "/ parameters",
-         "FullyShardedDataParallel, MB", "/ parameters", "ratio"],
+         "/ parameters", "FullyShardedDataParallel, MB", "/ parameters", "ratio"],
         [memory_row(arguments.build, count, way, title)
          for way in arguments.way or WAYS for count in COUNTS
          for title in MALLOC])

@@ -1,13 +1,14 @@
 """Measures the sum of a bucket over ranks: in shared memory and over Gloo.
 
 Ranks are processes of one thread each. The arms take turns (ABBA), and a ratio
-compares two neighbours. Time is that of one sum; CPU is that of one rank.
+compares two neighbours. Time is of one sum; CPU is of one rank.
 """
 
 import argparse
 
 from steps import Ranks
 from tables import format_ratio, format_time, print_table
+from worker import alternate
 
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20,
          "4 MiB": 1 << 22, "32 MiB": 1 << 25, "64 MiB": 1 << 26}
@@ -27,18 +28,15 @@ def compare(program, ranks_count, rounds):
         count = max(2, min(500, (1 << 25) // size))
         for arm in ARMS:
             microseconds(ranks, arm, size, count)  # warm-up
-        results = {arm: [] for arm in ARMS}
-        for i in range(rounds):
-            for arm in ARMS if i % 2 == 0 else reversed(ARMS):
-                results[arm].append(microseconds(ranks, arm, size, count))
+        results = alternate(
+            ARMS, rounds, lambda arm: microseconds(ranks, arm, size, count))
         ranks.close()
         columns = {(arm, what): [result[what] for result in results[arm]]
                    for arm in ARMS for what in range(2)}
         rows.append(
             [title] +
             [format_time(columns[arm, what]) for what in range(2) for arm in ARMS] +
-            [format_ratio([a / b for a, b in zip(columns["shared", what],
-                                                 columns["gloo", what])])
+            [format_ratio(columns["shared", what], columns["gloo", what])
              for what in range(2)])
     print_table(
         f"A sum of float over {ranks_count} ranks, {rounds} rounds",

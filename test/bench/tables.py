@@ -13,12 +13,17 @@ def median_interval(values, draws=10_000):
     return numpy.median(values), low, high
 
 
-def format_ratio(values):
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*median_interval(values))
+def format_interval(values, digits):
+    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*median_interval(values), d=digits)
 
 
 def format_time(values):
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*median_interval(values))
+    return format_interval(values, 2)
+
+
+def format_ratio(values, others):
+    """Formats the ratio of values to others of the same rounds."""
+    return format_interval([a / b for a, b in zip(values, others)], 3)
 
 
 def print_table(title, header, rows):

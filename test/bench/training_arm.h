@@ -56,7 +56,7 @@ class TrainingArm : public Arm {
   Forward forward_;
 };
 
-/// @param net  gives the optimizer its parameters.
+/// @param net  has the parameters for the optimizer.
 template <typename Net, typename Forward>
 std::unique_ptr<Arm> training_arm(const Workload& workload,
                                   const Net& net,
@@ -64,6 +64,19 @@ std::unique_ptr<Arm> training_arm(const Workload& workload,
                                   const MakeOptimizer& make_optimizer = sgd()) {
   return std::make_unique<TrainingArm<Forward>>(
       workload, net, std::move(forward), make_optimizer);
+}
+
+/// Creates an arm of a module, wrapped or not.
+/// @param model  its holder.
+template <typename Model>
+std::unique_ptr<Arm> model_arm(const Workload& workload,
+                               Model model,
+                               const MakeOptimizer& make_optimizer = sgd()) {
+  return training_arm(
+      workload,
+      *model,
+      [model](const torch::Tensor& x) mutable { return model->forward(x); },
+      make_optimizer);
 }
 
 }  // namespace ddp::bench

@@ -1,44 +1,67 @@
-"""Runs alternating blocks of steps of one process's arms."""
+"""Runs alternating blocks of steps of processes' arms."""
 
 import os
 import subprocess
 
 
-class Worker:
-    """A process that runs blocks of steps on command."""
+class Workers:
+    """Processes that run blocks of steps on command. The first one answers.
 
-    def __init__(self, command):
-        self.process = subprocess.Popen(
+    variables: of each process, beside this one's. enter: for each process, a
+    function that it calls first.
+    """
+
+    def __init__(self, command, variables=({"CUDA_VISIBLE_DEVICES": ""},),
+                 enter=None):
+        self.processes = [subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+            preexec_fn=enter and enter[i], env={**os.environ, **own})
+            for i, own in enumerate(variables)]
 
+    def ask(self, command):
+        """Returns the numbers of the answer to a command to all."""
+        for process in self.processes:
+            process.stdin.write(f"{command}\n")
+            process.stdin.flush()
+        answer = self.processes[0].stdout.readline()
+        if not answer:
+            raise SystemExit(
+                f"Expected an answer to {command}, but the process ended")
+        return [float(number) for number in answer.split()]
 
     def run(self, arm, steps):
         """Returns milliseconds per step."""
-        self.process.stdin.write(f"{arm} {steps}\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"Expected a time of arm {arm}, but it ended")
-        return float(answer) / steps * 1000
+        return self.ask(f"{arm} {steps}")[0] / steps * 1000
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(60)
+
+
+def alternate(names, rounds, run):
+    """Returns {name: [the result of run(name) in each round]}: in one order in
+    even rounds and in reverse order in odd rounds (ABBA)."""
+    results = {name: [] for name in names}
+    for i in range(rounds):
+        for name in names if i % 2 == 0 else reversed(names):
+            results[name].append(run(name))
+    return results
 
 
 def measure(order, rounds, steps):
-    """Returns {name: [ms per step in each round]}.
+    """Returns {name: [ms per step in each round]} and closes the workers.
 
-    order: {name: (a Worker, its name of the arm)}
+    order: {name: (the workers, their name of the arm)}
     """
-    for worker, arm in order.values():
-        worker.run(arm, steps)  # warm-up
-    times = {name: [] for name in order}
-    for i in range(rounds):
-        for name in order if i % 2 == 0 else reversed(order):
-            worker, arm = order[name]
-            times[name].append(worker.run(arm, steps))
-    for worker in {id(worker): worker for worker, _ in order.values()}.values():
-        worker.close()
+    def run(name):
+        workers, arm = order[name]
+        return workers.run(arm, steps)
+
+    for name in order:
+        run(name)  # warm-up
+    times = alternate(order, rounds, run)
+    for workers, _ in order.values():
+        workers.close()
     return times

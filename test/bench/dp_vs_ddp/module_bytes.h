@@ -12,9 +12,9 @@ namespace ddp::bench {
 /// process on this host.
 std::vector<uint8_t> parameter_bytes(const torch::nn::Module& module);
 
-/// Returns the distance between a module's parameters and those of another
-/// module of the same kind: the maximum over all tensors of the greatest
-/// difference, relative to the greatest value of the tensor.
+/// Returns the distance between the parameters of two modules of the same kind:
+/// the maximum over all tensors of the greatest difference, relative to the
+/// greatest value of the tensor.
 ///
 /// @param others  `parameter_bytes` of the other module.
 /// @throws c10::Error if the sizes differ.
