@@ -1,6 +1,7 @@
 #include "ddp/job/monitored_backend.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -386,14 +387,6 @@ void MonitoredBackend::wait_for_device(
   backend.waitForPendingWorks();
 }
 
-c10d::Backend& MonitoredBackend::for_message() {
-  check_not_aborted("a message");
-  if (auto* progress = progress_file()) {
-    progress->beat();
-  }
-  return inner();
-}
-
 void MonitoredBackend::has_started(CollectiveStart start, const Work& work) {
   start.work = work.get();
   const std::lock_guard lock(activity_mutex_);
@@ -627,21 +620,39 @@ MonitoredBackend::Work MonitoredBackend::barrier(
                [&](auto& backend) { return backend.barrier(bound); });
 }
 
+/// Gloo throws at once if it knows that the peer has closed the connection.
+template <class Call>
+MonitoredBackend::Work MonitoredBackend::start_message(const Call& call) {
+  constexpr const char* kWhat = "a message";
+  check_not_aborted(kWhat);
+  if (auto* progress = progress_file()) {
+    progress->beat();
+  }
+  try {
+    return call(inner());
+  } catch (const std::runtime_error& error) {
+    fail_collective(*this, kWhat, error.what());
+  }
+}
+
 MonitoredBackend::Work MonitoredBackend::send(Tensors& tensors,
                                               int to,
                                               int tag) {
-  return for_message().send(tensors, to, tag);
+  return start_message(
+      [&](auto& backend) { return backend.send(tensors, to, tag); });
 }
 
 MonitoredBackend::Work MonitoredBackend::recv(Tensors& tensors,
                                               int from,
                                               int tag) {
-  return for_message().recv(tensors, from, tag);
+  return start_message(
+      [&](auto& backend) { return backend.recv(tensors, from, tag); });
 }
 
 MonitoredBackend::Work MonitoredBackend::recvAnysource(Tensors& tensors,
                                                        int tag) {
-  return for_message().recvAnysource(tensors, tag);
+  return start_message(
+      [&](auto& backend) { return backend.recvAnysource(tensors, tag); });
 }
 
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group) {

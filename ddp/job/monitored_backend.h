@@ -285,8 +285,8 @@ class MonitoredBackend : public c10d::Backend {
   std::shared_ptr<c10::Event> last_replay() const;
   template <class Call>
   Work start(const Collective& collective, const Call& call);
-  /// Returns the backend that executes the next message.
-  c10d::Backend& for_message();
+  template <class Call>
+  Work start_message(const Call& call);
   std::string call_of(uint64_t number) const;
   /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;

@@ -304,6 +304,23 @@ class ProcessSemaphore {
   detail::Pipe pipe_ = detail::make_pipe();
 };
 
+TEST_CASE("a message to a rank that has ended names it", "[departures]") {
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(long_timeouts().backend("gloo"));
+    barrier();
+    if (rank == 1) {
+      ::raise(SIGKILL);
+    }
+    std::vector<at::Tensor> message{at::ones({4})};
+    while (true) {
+      process_group()->recv(message, 1, /*tag=*/0);
+    }
+  });
+  CHECK_THAT(
+      ends[0].error,
+      Contains("rank 0: a message failed: ") && Contains("rank 1 " + kEnded));
+}
+
 TEST_CASE("a rank dies, while one that lives on does not begin",
           "[departures]") {
   const int size = GENERATE(3, 4);
