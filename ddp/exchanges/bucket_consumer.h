@@ -37,6 +37,13 @@ class BucketConsumer {
   virtual std::vector<PrescribedBucket> prescribe_buckets(
       c10::ArrayRef<NamedParameter> parameters) = 0;
 
+  /// Called at the first gradient of a pass.
+  virtual void begin_pass() = 0;
+
+  /// Called when a gradient of a pass of this rank alone has come, which stays
+  /// in the parameter's `.grad`.
+  virtual void keep_local(size_t parameter) = 0;
+
   /// Replaces the marks of a pass by the sums over the ranks. Called after
   /// `finish` of the last bucket: the rank has ended the pass.
   virtual void sum_marks(const at::Tensor& marks) = 0;

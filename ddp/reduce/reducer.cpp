@@ -297,6 +297,9 @@ void ReducerImpl::on_gradient(size_t index, bool is_untouched) {
   if (*pauses > 0) {
     hooks_->record_local(index);
     hooks_->needed_by_graph(false);
+    if (reduction_->consumer != nullptr) {
+      reduction_->consumer->keep_local(index);
+    }
     return;
   }
   check_usable();
@@ -384,6 +387,9 @@ void ReducerImpl::on_lost() {
 
 void ReducerImpl::begin(int ranks, std::optional<at::Device> device) {
   auto& all = *reduction_;
+  if (all.consumer != nullptr) {
+    all.consumer->begin_pass();
+  }
   all.buckets.begin(device);
   all.buckets.set_scale(all.exchange->scale(ranks));
   if (!records_) {

@@ -67,6 +67,7 @@ std::vector<PrescribedBucket> ShardExchange::prescribe_buckets(
     index_of.emplace(parameters[i].tensor.unsafeGetTensorImpl(), i);
   }
   std::vector<PrescribedBucket> prescribed;
+  places_.resize(parameters.size());
   const auto& units = units_->units();
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     const auto& plan = (*unit)->plan();
@@ -75,8 +76,9 @@ std::vector<PrescribedBucket> ShardExchange::prescribe_buckets(
     }
     PrescribedBucket bucket{{}, plan.offsets, (*unit)->numel()};
     for (const auto& parameter : (*unit)->parameters()) {
-      bucket.parameters.push_back(
-          index_of.at(parameter.tensor.unsafeGetTensorImpl()));
+      const size_t index = index_of.at(parameter.tensor.unsafeGetTensorImpl());
+      places_[index] = {unit->get(), bucket.parameters.size()};
+      bucket.parameters.push_back(index);
     }
     buckets_.push_back({unit->get(), bucket.parameters});
     payload_bytes_ =
@@ -152,6 +154,15 @@ void ShardExchange::finish(const GradientBucket& bucket) {
 void ShardExchange::abandon() noexcept {
   SharedMemoryAllReduce::abandon();
   received_.clear();
+}
+
+void ShardExchange::begin_pass() {
+  units_->begin_pass();
+}
+
+void ShardExchange::keep_local(size_t parameter) {
+  const auto [unit, index] = places_[parameter];
+  unit->keep_local(index);
 }
 
 void ShardExchange::sum_marks(const at::Tensor& marks) {

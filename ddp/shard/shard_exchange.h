@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/exchanges/bucket_consumer.h"
@@ -43,6 +44,8 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
 
   std::vector<PrescribedBucket> prescribe_buckets(
       c10::ArrayRef<NamedParameter> parameters) override;
+  void begin_pass() override;
+  void keep_local(size_t parameter) override;
   void sum_marks(const at::Tensor& marks) override;
   void assign_except(const std::vector<size_t>& kept) override;
 
@@ -61,6 +64,7 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   const ShardDtypes dtypes_;
   std::shared_ptr<ShardedUnits> units_;
   std::vector<Bucket> buckets_;
+  std::vector<std::pair<Unit*, size_t>> places_;  // by the reducer's indices
   /// Results of sums in progress without shared memory: over NCCL the sum of
   /// this rank's slab, over Gloo all ranks' gradients of this slab.
   std::deque<at::Tensor> received_;

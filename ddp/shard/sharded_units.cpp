@@ -41,12 +41,17 @@ Unit& ShardedUnits::add_unit(const std::vector<NamedParameter>& parameters,
   return *units_.back();
 }
 
-void ShardedUnits::begin_reading() {
+void ShardedUnits::check_not_private(const char* user) const {
   TORCH_CHECK(!units_.front()->is_private(),
-              "Expected no forward of a FullyShardedDataParallel, and no other "
-              "WholeParameters of it, in the scope of a WholeParameters, "
-              "because each rank reads its own copy of the parameters there; "
-              "end the scope first");
+              "Expected no ",
+              user,
+              " of a FullyShardedDataParallel, and no other WholeParameters of "
+              "it, in the scope of a WholeParameters, because each rank reads "
+              "its own copy of the parameters there; end the scope first");
+}
+
+void ShardedUnits::begin_reading() {
+  check_not_private("forward");
   for (const auto& unit : units_) {
     unit->check_parameters();
   }
@@ -91,6 +96,19 @@ void ShardedUnits::end_private(bool keeps) noexcept {
   }
   begin_writing();
   end_step();
+}
+
+void ShardedUnits::begin_pass() {
+  check_not_private("backward pass");
+  for (const auto& unit : units_) {
+    unit->drop_local();
+  }
+}
+
+void ShardedUnits::forget_local() {
+  for (const auto& unit : units_) {
+    unit->forget_local();
+  }
 }
 
 void ShardedUnits::clear_gradients() {

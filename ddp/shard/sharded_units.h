@@ -53,6 +53,12 @@ class ShardedUnits {
 
   /// Calls `Unit::clear_gradients` of all units.
   void clear_gradients();
+  /// Calls `Unit::forget_local` of all units.
+  void forget_local();
+  /// Drops the gradients of local passes that the program has reset, before
+  /// others are averaged.
+  /// @throws c10::Error between `make_private` and `end_private`.
+  void begin_pass();
 
   /// Returns the error of an access, other than by an operator, to parameters
   /// without memory.
@@ -88,6 +94,8 @@ class ShardedUnits {
   bool is_readable() const { return is_readable_; }
 
  private:
+  void check_not_private(const char* user) const;
+
   const c10::intrusive_ptr<c10d::Backend> group_;
   std::vector<std::unique_ptr<Unit>> units_;
   bool is_readable_ = false;

@@ -95,14 +95,30 @@ class Unit {
   void add_gradients(const std::vector<bool>& is_kept);
 
   /// Removes the gradients of `add_gradients` from the parameters. If the
-  /// module's own zero_grad() has removed them, resets the leaves' gradients.
-  /// Called for all units by the first gradient of a backward pass.
+  /// program has removed them, resets the leaves' gradients; the module's own
+  /// zero_grad() does so at once. Called for all units by the first gradient of
+  /// a backward pass.
   void clear_gradients();
 
-  /// @throws c10::Error if a parameter has other memory than the unit's.
+  /// Records that the parameter's `.grad` is the gradient of a local pass. A
+  /// leaf without a gradient gets one that throws from any operator, because an
+  /// optimizer's step would leave out the local gradient.
+  void keep_local(size_t parameter);
+  /// If the program has reset the gradient of such a parameter, or of its leaf,
+  /// resets both. Called before other gradients come.
+  /// @throws c10::Error if the program has changed the leaf's gradient in place
+  ///   since the local pass.
+  void drop_local();
+  /// Ends these records, and the gradients that throw.
+  void forget_local();
+
+  /// @throws c10::Error if a parameter or a leaf has other memory than the
+  ///   unit's, or if the program has set a hook or requires_grad of a leaf
+  ///   instead of its parameter's.
   void check_parameters() const;
 
  private:
+  void drop_local(size_t parameter);
   void renew_gradients();
 
   ShardedUnits& owner_;
@@ -117,6 +133,9 @@ class Unit {
   std::vector<at::Tensor> leaves_;
   std::vector<unsigned> hooks_;           // of the parameters that train
   std::vector<at::Tensor> no_gradients_;  // of the parameters, after a pass
+  std::vector<at::Tensor> no_means_;      // of the leaves, after a local pass
+  std::vector<bool> has_local_;           // parameters, since the last mean
+  std::vector<int64_t> versions_;         // of their leaves' gradients then
   bool is_cleared_ = true;  // the parameters have other `.grad` or none
   at::Tensor private_;      // of make_private
   at::Tensor gradients_;    // of the slab

@@ -7,11 +7,12 @@
 
 namespace ddp::detail {
 
-/// Memory of the leaves of a `FullyShardedDataParallel`: each is this rank's
-/// part of a parameter, so the ranks' leaves of one parameter differ.
-class ShardStorage : public c10::StorageImpl {
+/// Second base class of the memory of the leaves of a
+/// `FullyShardedDataParallel`: each leaf is this rank's part of a parameter, so
+/// the ranks' leaves of one parameter differ.
+class ShardStorage {
  public:
-  using c10::StorageImpl::StorageImpl;
+  virtual ~ShardStorage() = default;
 };
 
 /// Returns null for any tensor that is not a leaf of a

@@ -8,6 +8,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "ddp/job/collectives.h"
@@ -67,8 +68,8 @@ std::string problem_of(const at::Tensor& tensor, c10::Device device) {
     return "has gradients of another dtype (set_grad_dtype)";
   }
   if (tensor.storage().use_count() > 1) {
-    return "shares its memory with another tensor, such as a view that the "
-           "program keeps";
+    return "shares its memory with another tensor, such as a view or the "
+           "tensor that it is a view of; register a clone()";
   }
   return "";
 }
@@ -82,6 +83,10 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(
       reshard_after_forward_(options.reshard_after_forward()),
       param_dtype_(checked_dtype("param_dtype", options.param_dtype())),
       reduce_dtype_(checked_dtype("reduce_dtype", options.reduce_dtype())) {
+  TORCH_CHECK(!c10::InferenceMode::is_enabled(),
+              "Expected a model to shard outside of an InferenceMode, because "
+              "the leaves would not train, but got one inside; end the mode "
+              "first");
   TORCH_CHECK(process_group() || !param_dtype_,
               "Expected several ranks for param_dtype, because a rank alone "
               "gathers nothing, but got one; use ddp::AutocastGuard");
@@ -254,6 +259,7 @@ double FullyShardedDataParallelBase::clip_grad_norm_(double max_norm,
 void FullyShardedDataParallelBase::zero_grad(bool set_to_none) {
   if (units_) {
     units_->clear_gradients();
+    units_->forget_local();
   }
   DistributedDataParallelBase::zero_grad(set_to_none);
   for (auto& leaf : parameters()) {

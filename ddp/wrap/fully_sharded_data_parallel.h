@@ -81,14 +81,16 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// no elements if no part of its parameter belongs to this rank. After a
   /// backward pass the leaf's `.grad` is the mean over ranks of that part's
   /// gradient. A leaf requires a gradient if its parameter did when the module
-  /// was wrapped. In a world of one the function returns the parameters
-  /// themselves.
+  /// was wrapped. Freeze parameters and set hooks on the module's parameters;
+  /// the next forward throws if a leaf alone has them. In a world of one the
+  /// function returns the parameters themselves.
   ///
   /// The optimizer must compute each element by itself, as SGD, Adam, AdamW,
-  /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS
-  /// throws. The optimizer steps after `backward()`, before the next forward
-  /// and the next collective. Several optimizers step directly one after the
-  /// other.
+  /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS, and
+  /// operators with which a norm, a sum or a test for NaN of a leaf or its
+  /// `.grad` begins, throw. The optimizer steps after `backward()`, before the
+  /// next forward and the next collective. Several optimizers step directly one
+  /// after the other.
   std::vector<torch::Tensor> parameters() const;
 
   /// Returns the leaves of `parameters()` by the names of the wrapped module's
@@ -117,10 +119,9 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
                          double norm_type = 2.0,
                          bool error_if_nonfinite = false);
 
-  /// Resets the gradients of the leaves, as the optimizer's zero_grad does, and
-  /// the whole gradients that passes under a `NoSyncGuard` have left. The
-  /// zero_grad of the wrapped module does so, too: the next backward pass then
-  /// resets the leaves' gradients.
+  /// Resets the gradients of the leaves, and the whole gradients that passes
+  /// under a `NoSyncGuard` have left. The zero_grad of the optimizer, with
+  /// set_to_none, and that of the wrapped module do the same.
   void zero_grad(bool set_to_none = true) override;
 
   std::string join_name() const override { return "FullyShardedDataParallel"; }
@@ -410,8 +411,9 @@ FullyShardedDataParallel(std::shared_ptr<M>,
 /// whole model.
 ///
 /// The constructor and the destructor are collective. Use the scope between an
-/// optimizer's step and the next forward, and call no forward of the wrapper in
-/// it. In a world of one the class does nothing.
+/// optimizer's step and the next forward, and make no forward of the wrapper
+/// and no averaged backward pass in it. In a world of one the class does
+/// nothing.
 ///
 /// @throws c10::Error if a rank has left, or in the scope of another one of the
 ///   same model. If an exception leaves the scope on one rank, that rank

@@ -97,8 +97,15 @@ Tensor Learner::gradient_of(const Tensor& parameter) const {
   while (!parameters[index].is_same(parameter)) {
     ++index;
   }
+  // After a local pass a leaf has a gradient without values.
+  const auto has_mean = [](const Tensor& grad) {
+    auto* memory = detail::watched_storage_of(grad);
+    return grad.defined() &&
+           (memory == nullptr ||
+            memory->_mutable_data_ptr_no_checks().get() != nullptr);
+  };
   if (leaves_.empty() || leaves_[index].is_same(parameter) ||
-      !leaves_[index].grad().defined()) {
+      !has_mean(leaves_[index].grad())) {
     return local;
   }
   const auto mean = torch::cat(all_gather(leaves_[index].grad(), group_))

@@ -8,7 +8,9 @@
 #include <memory>
 #include <string>
 
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/nn/utils/convert_parameters.h>
 #include <torch/serialize.h>
 
 #include "ddp/amp/autocast.h"
@@ -587,6 +589,70 @@ TEST_CASE("other memory of a sharded parameter is an error", "[shard]") {
   });
 }
 
+TEST_CASE("changes of leaves alone are errors of the next forward", "[shard]") {
+  run(2, [](const Group& group) {
+    const auto refused = [&](const std::string& words, const auto& change) {
+      Pair pair(group, Elementwise::sgd);
+      pair.loss_of(*pair.b, 0).backward();
+      change((*pair.b)->named_shards());
+      expect_error(words, [&] { pair.loss_of(*pair.b, 1); });
+    };
+    refused("Expected the leaf of parameter fc1.weight to keep its memory",
+            [](const auto& leaves) {
+              leaves["fc1.weight"].set_data(leaves["fc1.weight"].clone());
+            });
+    refused("Expected hooks on parameter fc1.weight of the module",
+            [](const auto& leaves) {
+              leaves["fc1.weight"].register_hook(
+                  [](const Tensor& grad) { return grad * 2; });
+            });
+    refused("Expected requires_grad of parameter fc1.weight of the module",
+            [](const auto& leaves) {
+              leaves["fc1.weight"].set_requires_grad(false);
+            });
+    refused(
+        "Expected requires_grad of parameter fc1.bias of the module",
+        [](const auto& leaves) { leaves["fc1.bias"].set_requires_grad(true); });
+  });
+  run(2, [](const Group& group) {
+    Pair pair(group, Elementwise::sgd);
+    for (const auto& weight : {pair.plain->fc1->weight,
+                               pair.sharded->fc1->weight,
+                               (*pair.b)->named_shards()["fc1.weight"]}) {
+      weight.requires_grad_(false);
+    }
+    pair.train(0);
+    pair.expect_equal_state();
+  });
+}
+
+TEST_CASE("operators over all elements of a leaf are errors", "[shard]") {
+  run(2, [](const Group& group) {
+    Pair pair(group);
+    pair.loss_of(*pair.b, 0).backward();
+    const torch::NoGradGuard no_grad;
+    for (const auto& tensor : {(*pair.b)->parameters().back(),
+                               (*pair.b)->parameters().back().grad()}) {
+      const auto refused = [](const auto& call) {
+        expect_error("got this rank's part of a", call);
+      };
+      refused([&] { tensor.norm(); });
+      refused([&] { tensor.data().sum(); });
+      refused([&] { tensor.detach().mean(); });
+      refused([&] { tensor.max(); });
+      refused([&] { tensor.square(); });
+      refused([&] { tensor.pow(2); });
+      refused([&] { torch::isnan(tensor); });
+      refused([&] { torch::isfinite(tensor); });
+      refused([&] { torch::nn::utils::parameters_to_vector({tensor}); });
+      tensor.clone().sum();
+    }
+    expect_error("in the scope of a ddp::WholeParameters", [&] {
+      torch::nn::init::xavier_uniform_((*pair.b)->parameters()[0]);
+    });
+  });
+}
+
 TEST_CASE("operators over all elements of a gradient are errors", "[shard]") {
   run(2, [](const Group& group) {
     Pair pair(group);
@@ -663,6 +729,108 @@ TEST_CASE("the gradients of the module's own parameters are errors",
   });
 }
 
+TEST_CASE("gradients of local passes are dropped with those of the leaves",
+          "[shard]") {
+  const bool has_mean = GENERATE(false, true);
+  enum class By { optimizer, module, wrapper, wrapper_in_place };
+  const auto by =
+      GENERATE(By::optimizer, By::module, By::wrapper, By::wrapper_in_place);
+  CAPTURE(has_mean, static_cast<int>(by));
+  run(2, [&](const Group& group) {
+    Pair pair(group, Elementwise::sgd);
+    for (int step = 0; step < 3; ++step) {
+      const auto run = [&](auto& net, auto& model, auto& optimizer) {
+        if (has_mean) {
+          pair.loss_of(model, 10 + step).backward();
+        }
+        {
+          const NoSyncGuard guard(*model);
+          pair.loss_of(model, 20 + step).backward();
+        }
+        if (by == By::optimizer) {
+          optimizer.zero_grad();
+        } else if (by == By::module) {
+          net->zero_grad();
+        } else {
+          model->zero_grad(by == By::wrapper);
+        }
+        {
+          const NoSyncGuard guard(*model);
+          pair.loss_of(model, 30 + step).backward();
+        }
+        pair.loss_of(model, step).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      run(pair.plain, *pair.a, *pair.optimizer_a);
+      run(pair.sharded, *pair.b, *pair.optimizer_b);
+    }
+    pair.expect_equal_state();
+  });
+}
+
+TEST_CASE("a step after local passes alone is an error", "[shard]") {
+  const auto kind =
+      GENERATE(Elementwise::sgd, Elementwise::fused_sgd, Elementwise::adamw);
+  run(2, [&](const Group& group) {
+    Pair pair(group, kind);
+    const auto make_local_pass = [&pair](auto& model) {
+      const NoSyncGuard guard(*model);
+      pair.loss_of(model, 0).backward();
+    };
+    make_local_pass(*pair.a);
+    make_local_pass(*pair.b);
+    const std::string words = "outside of a ddp::NoSyncGuard";
+    expect_error(words, [&] { pair.optimizer_b->step(); });
+    expect_error(words, [&] { (*pair.b)->parameters()[0].grad().add(1); });
+    expect_error(words, [&] { pair.optimizer_b->zero_grad(false); });
+    if (kind != Elementwise::adamw) {  // has counted the step
+      pair.train(1);
+      pair.expect_equal_state();
+    }
+  });
+}
+
+TEST_CASE("a gradient of a leaf that changes after a local pass is an error",
+          "[shard]") {
+  run(2, [](const Group& group) {
+    Pair pair(group, Elementwise::sgd);
+    pair.loss_of(*pair.b, 0).backward();
+    {
+      const NoSyncGuard guard(**pair.b);
+      pair.loss_of(*pair.b, 1).backward();
+    }
+    pair.optimizer_b->zero_grad(/*set_to_none=*/false);
+    expect_error("to stay as they are",
+                 [&] { pair.loss_of(*pair.b, 2).backward(); });
+  });
+}
+
+TEST_CASE("a backward pass over whole parameters is an error", "[shard]") {
+  const auto run_in = [](Form as) {
+    run_as(as, 2, [](const Group& group) {
+      Pair pair(group);
+      expect_error("no backward pass of a FullyShardedDataParallel", [&] {
+        const WholeParameters whole(**pair.b);
+        pair.sharded->forward(test::input_of(0, 0)).sum().backward();
+      });
+    });
+  };
+  run_in(Form::host);
+  run_in(Form::gathered);
+}
+
+TEST_CASE("torch::load over whole parameters is an error", "[shard]") {
+  run(2, [](const Group& group) {
+    Pair pair(group);
+    std::stringstream file;
+    torch::save(pair.plain, file);
+    const WholeParameters whole(**pair.b);
+    expect_error("load by ddp::Checkpoint",
+                 [&] { torch::load(pair.sharded, file); });
+  });
+}
+
 TEST_CASE("gradients of shards are reset by the module", "[shard]") {
   const bool is_after_forward = GENERATE(false, true);
   run(2, [&](const Group& group) {
@@ -689,6 +857,10 @@ TEST_CASE("gradients of shards are reset by the module", "[shard]") {
     (*pair.b)->zero_grad();
     TORCH_CHECK(!leaf.grad().defined());
     (*pair.b)->zero_grad(/*set_to_none=*/false);
+    pair.loss_of(*pair.b, 0).backward();
+    TORCH_CHECK(leaf.grad().defined());
+    pair.sharded->zero_grad();
+    TORCH_CHECK(!leaf.grad().defined());
   });
 }
 
@@ -733,6 +905,9 @@ TEST_CASE("unsupported calls of sharded models are errors", "[shard]") {
   CHECK_THROWS_WITH(
       Sharded(ShardedNet(), FullyShardedDataParallelOptions().unit_cap_mb(0)),
       Catch::Contains("unit_cap_mb to be positive"));
+  ShardedNet net;
+  const c10::InferenceMode inference;
+  CHECK_THROWS_WITH(Sharded(net), Catch::Contains("of an InferenceMode"));
 }
 
 }  // namespace fully_sharded_test
