@@ -144,7 +144,7 @@ at::Tensor GatheredUnits::before_operator(Unit& unit) {
     make_room(kMostWhole);
     gather_next(unit, use);
   }
-  record_stream(whole.memory);
+  read_on_current_stream(whole);
   return whole.pin;
 }
 
@@ -176,6 +176,7 @@ void GatheredUnits::start_comparison(const Unit& unit, Use use) {
   std::vector<int64_t> equal;
   auto work = comparisons_->alltoall_base(all, mine, equal, equal, {});
   comparison_ = {std::move(work),
+                 std::move(mine),
                  std::move(all),
                  "comparison of the parameters that the ranks use, here " +
                      unit.name() + " in " + kNames[use]};
@@ -184,7 +185,7 @@ void GatheredUnits::start_comparison(const Unit& unit, Use use) {
 /// Throws on all ranks unless all have used the same unit in the same way.
 void GatheredUnits::finish_comparison() {
   TORCH_CHECK(difference_.empty(), difference_);
-  const auto [work, codes, what] = std::exchange(comparison_, {});
+  const auto [work, sent, codes, what] = std::exchange(comparison_, {});
   if (!work) {
     return;
   }
@@ -228,6 +229,7 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
   whole.memory = memory_for(unit);
   whole.pin = whole.memory.alias();
   gathered_.push_back(unit.index());
+  whole.stream = current_stream(whole.memory.device());
   auto slab = unit.slab().to(whole.memory.scalar_type());
   if (gathers_->getBackendName() == "nccl") {
     whole.works.push_back(gathers_->_allgather_base(whole.memory, slab));
@@ -261,7 +263,15 @@ void GatheredUnits::finish(const Unit& unit, Whole& whole) {
   const auto what = "all-gather of the parameters " + unit.name();
   for (const auto& work : std::exchange(whole.works, {})) {
     wait(work, *gathers_, what);
+    whole.stream = current_stream(whole.memory.device());
   }
+}
+
+/// Only the stream of the first operator has waited for the gather. Branches of
+/// a forward may run on other streams.
+void GatheredUnits::read_on_current_stream(const Whole& whole) {
+  join_stream(*whole.stream);
+  record_stream(whole.memory);
 }
 
 void GatheredUnits::drop(size_t index) {
@@ -303,6 +313,7 @@ at::Tensor GatheredUnits::copy_of(const Unit& unit) {
     start(unit, whole);
   }
   finish(unit, whole);
+  read_on_current_stream(whole);
   auto copy = whole.memory.clone();
   gathered_.erase(std::find(gathered_.begin(), gathered_.end(), unit.index()));
   drop(unit.index());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -62,6 +63,7 @@ class GatheredUnits : public ShardedUnits {
   /// A comparison of the ranks' uses.
   struct Comparison {
     c10::intrusive_ptr<c10d::Work> work;  // null: none is in progress
+    at::Tensor sent;                      // kept until the host has the codes
     at::Tensor codes;                     // of all ranks
     std::string what;
   };
@@ -71,7 +73,8 @@ class GatheredUnits : public ShardedUnits {
     at::Tensor memory;  // undefined: not gathered
     at::Tensor pin;     // an alias of it, which operators keep
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
-    bool is_used = false;  // since it was gathered
+    std::optional<c10::Stream> stream;  // that has started or awaited them
+    bool is_used = false;               // since it was gathered
     /// The unit that was used after this one, by the use of this one.
     std::array<std::optional<size_t>, kUses> next;
   };
@@ -86,6 +89,7 @@ class GatheredUnits : public ShardedUnits {
   void gather_next(const Unit& unit, Use use);
   void start(const Unit& unit, Whole& whole);
   void finish(const Unit& unit, Whole& whole);
+  static void read_on_current_stream(const Whole& whole);
   void drop(size_t index);
   void drop_all();
   void make_room(size_t most);

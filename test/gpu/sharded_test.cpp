@@ -11,6 +11,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/fully_sharded_data_parallel.h"
 #include "ddp/optim/fused.h"
+#include "ddp/tensors/streams.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 #include "test/gpu/small_integers.h"
@@ -158,6 +159,86 @@ TEST_CASE("shards over NCCL gather bfloat16 and step float32", "[gpu]") {
       const auto parts = all_gather(leaves[i].detach().flatten(), rank.group);
       rank.expect(torch::cat(parts).equal(masters[i].flatten()),
                   c10::str("parameter ", i));
+    }
+  });
+}
+
+/// Two branches, the second one on a stream of its own. The layers of one
+/// number are in one unit.
+struct BranchesImpl : torch::nn::Module {
+  explicit BranchesImpl(c10::Device device)
+      : side(c10::cuda::getStreamFromPool(false, device.index()).unwrap()) {
+    for (int i = 0; i < 5; ++i) {
+      first->push_back(Linear(80, 80));
+      second->push_back(Linear(80, 80));
+      register_module(c10::str("first", i), first->ptr(i));
+      register_module(c10::str("second", i), second->ptr(i));
+    }
+    fill_with_small_integers(*this);
+    const torch::NoGradGuard no_grad;
+    for (auto& weight : parameters()) {
+      weight.div_(8);  // as above
+    }
+    to(device);
+  }
+  Tensor forward(const Tensor& x) {
+    const auto main = detail::current_stream(x.device());
+    Tensor a = x;
+    Tensor b = x;
+    wait_for(side, main);
+    detail::record_stream(x);
+    for (size_t i = 0; i < first->size(); ++i) {
+      a = torch::tanh(first[i]->as<Linear>()->forward(a));
+      const c10::StreamGuard guard(side);
+      b = torch::tanh(second[i]->as<Linear>()->forward(b));
+    }
+    wait_for(main, side);
+    detail::record_stream(b);
+    return a + b;
+  }
+  static void wait_for(c10::Stream waiter, c10::Stream other) {
+    c10::Event so_far(other.device_type());
+    so_far.record(other);
+    so_far.block(waiter);
+  }
+  c10::Stream side;
+  torch::nn::Sequential first, second;
+};
+TORCH_MODULE(Branches);
+
+TEST_CASE("branches on two streams read the parameters of one unit", "[gpu]") {
+  const bool narrows = GENERATE(false, true);
+  run_on_streams([&](const NcclRank& rank) {
+    const auto dtype = narrows ? torch::kBFloat16 : torch::kFloat;
+    Branches plain(rank.device);
+    Branches net(rank.device);
+    plain->to(dtype);
+    DistributedDataParallel a(
+        plain, DistributedDataParallelOptions().process_group(rank.group));
+    FullyShardedDataParallel b(net,
+                               FullyShardedDataParallelOptions()
+                                   .process_group(rank.group)
+                                   .unit_cap_mb(0.051)
+                                   .param_dtype(dtype)
+                                   .reduce_dtype(dtype));
+    for (int step = 1; step <= 3; ++step) {
+      const auto x = half_of(small_integers({8, 80}, step, 4) * 0.1, rank);
+      const auto gradient_of = [&](auto& model) {
+        const auto input = x.clone().to(dtype).requires_grad_();
+        model->zero_grad();
+        const auto output = model->forward(input);
+        output.sum().backward();
+        return torch::stack({output.detach(), input.grad()});
+      };
+      const auto expected = gradient_of(a);
+      rank.expect(gradient_of(b).equal(expected), c10::str("step ", step));
+      for (const auto& item : b->named_shards()) {
+        const auto parts =
+            all_gather(item.value().grad().clone().flatten(), rank.group);
+        const auto& grad = plain->named_parameters()[item.key()].grad();
+        rank.expect(torch::cat(parts).equal(grad.flatten().to(torch::kFloat)),
+                    c10::str("gradient of ", item.key(), ", step ", step));
+      }
     }
   });
 }
