@@ -104,7 +104,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const std::string& what) {
   try {
     const GroupWaitScope waits(group, what, work.get());
-    work->wait();
+    TORCH_CHECK(work->wait(), "the group was aborted");
   } catch (const std::exception& error) {
     fail_collective(group, what, text_of(error));
   }

@@ -368,16 +368,21 @@ void die_in_the_middle_of(const at::Tensor& comes) {
 // time-out.
 TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
   constexpr int64_t kMoreThanSocketsHold = 16'000'000;
-  const bool as_future = GENERATE(false, true);
-  const auto ends = run_rank_processes(2, [as_future](int rank) {
+  const std::string how = GENERATE("broadcast", "future", "message");
+  CAPTURE(how);
+  const auto ends = run_rank_processes(2, [how](int rank) {
     init_process_group(long_timeouts());
     const auto group = process_group();
     barrier();
     std::vector<at::Tensor> tensors{
         at::full({kMoreThanSocketsHold}, 1.0 - rank, local_device())};
     HookExchange exchange([&](const GradientBucket&) -> HookExchange::Result {
+      if (how == "message") {
+        return rank == 0 ? group->send(tensors, 1, /*tag=*/0)
+                         : group->recv(tensors, 0, /*tag=*/0);
+      }
       const auto work = group->broadcast(tensors);
-      if (as_future) {
+      if (how == "future") {
         return work->getFuture();
       }
       return work;

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -68,18 +69,39 @@ class Ender : public c10d::Work {
 
 /// Adds to ProcessGroupGloo an abort, which it does not have.
 class GlooBackend final : public c10d::ProcessGroupGloo {
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
   void abort() override {
     end_connections();
-    // Gloo forgets a work that was sending when its connection ended. Its
-    // thread sleeps until the time-out, but the waiting callers return now.
+    // Gloo forgets what was being sent when its connection ended. The thread of
+    // a collective sleeps until the time-out, but the waiting callers return
+    // now.
     const auto error =
         std::make_exception_ptr(std::runtime_error("the group was aborted"));
     for (const auto& work : running()) {
       Ender::end(*work, error);
     }
+    const std::lock_guard lock(messages_mutex_);
+    for (const auto& message : messages_) {
+      if (const auto work = message.lock()) {
+        work->abort();
+      }
+    }
+  }
+
+  Work send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    auto work = ProcessGroupGloo::send(tensors, to, tag);
+    const std::lock_guard lock(messages_mutex_);
+    messages_.erase(
+        std::remove_if(messages_.begin(),
+                       messages_.end(),
+                       [](const auto& message) { return message.expired(); }),
+        messages_.end());
+    messages_.emplace_back(work);
+    return work;
   }
 
   bool is_working() { return !running().empty(); }
@@ -108,10 +130,9 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     }
   }
 
-  std::vector<c10::intrusive_ptr<c10d::Work>> running() {
+  std::vector<Work> running() {
     const std::lock_guard lock(workMutex_);
-    std::vector<c10::intrusive_ptr<c10d::Work>> works(workQueue_.begin(),
-                                                      workQueue_.end());
+    std::vector<Work> works(workQueue_.begin(), workQueue_.end());
     std::copy_if(workInProgress_.begin(),
                  workInProgress_.end(),
                  std::back_inserter(works),
@@ -119,6 +140,9 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
     return works;
   }
 
+  std::mutex messages_mutex_;
+  /// Those that were sent and are still waited for.
+  std::vector<c10::weak_intrusive_ptr<c10d::Work>> messages_;
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
 };
 
