@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -12,188 +11,16 @@
 
 #include "ddp/shard/operator_watch.h"
 #include "ddp/shard/sharded_units.h"
-#include "ddp/tensors/shard_storage.h"
+#include "ddp/shard/unit_memory.h"
 
 namespace ddp::detail {
 namespace {
-
-/// Returns a pointer that keeps `memory`.
-at::DataPtr pointer_to(const at::Tensor& memory) {
-  return {memory.mutable_data_ptr(),
-          new at::Tensor(memory),
-          [](void* held) { delete static_cast<at::Tensor*>(held); },
-          memory.device()};
-}
 
 std::string name_of(const std::vector<NamedParameter>& parameters) {
   const auto& first = parameters.front().name;
   return parameters.size() == 1 ? first
                                 : first + " to " + parameters.back().name;
 }
-
-/// Refuses the operators with which a norm, a decision about all elements or
-/// an optimizer that combines elements begins.
-/// @param of  "parameter" or "gradient"
-void refuse_over_all(const c10::FunctionSchema& op, const char* of) {
-  static const std::unordered_set<std::string> over_all{
-      "aten::_foreach_norm",
-      "aten::abs",
-      "aten::all",
-      "aten::amax",
-      "aten::amin",
-      "aten::any",
-      "aten::argmax",
-      "aten::cat",
-      "aten::dot",
-      "aten::isfinite",
-      "aten::isinf",
-      "aten::isnan",
-      "aten::linalg_norm",
-      "aten::linalg_vector_norm",
-      "aten::max",
-      "aten::mean",
-      "aten::min",
-      "aten::norm",
-      "aten::pow",
-      "aten::square",
-      "aten::std",
-      "aten::sum",
-      "aten::var"};
-  TORCH_CHECK(over_all.count(op.name()) == 0,
-              "Expected an optimizer that computes each element by itself, or "
-              "a norm of the gradients of all ranks, but ",
-              op.name(),
-              " got this rank's part of a ",
-              of,
-              "; clip by model->clip_grad_norm_, skip steps by its result or "
-              "by a ddp::GradScaler, and train with SGD, Adam, AdamW, RMSprop "
-              "or Adagrad. A clone() of the part may be used");
-}
-
-}  // namespace
-
-/// Memory of a unit's parameters.
-class UnitStorage : public WatchedStorage {
- public:
-  UnitStorage(Unit* of, int64_t bytes, c10::Device device)
-      : WatchedStorage(use_byte_size_t(),
-                       bytes,
-                       at::DataPtr(nullptr, device),
-                       c10::GetAllocator(device.type()),
-                       /*resizable=*/false),
-        unit(of),
-        name_(of->name()) {
-    release_data_and_set_meta_custom_data_ptr_error_msg_(
-        of->owner().text_without_memory(*of));
-  }
-
-  at::Tensor before_operator(const c10::FunctionSchema& op,
-                             bool writes) const override {
-    // aten::set_, which torch::load calls, replaces the memory.
-    TORCH_CHECK(!writes || (unit != nullptr && unit->is_private() &&
-                            op.name() != "aten::set_"),
-                "Expected an operator that reads the parameters ",
-                name_,
-                ", but got ",
-                op.name(),
-                ", which writes to one; give model->parameters() to the "
-                "optimizer, load by ddp::Checkpoint, or write in the scope of "
-                "a ddp::WholeParameters");
-    return unit == nullptr || unit->is_private() || !reads_values(op)
-               ? at::Tensor()
-               : unit->owner().before_operator(*unit);
-  }
-
-  /// @param memory  may be null.
-  void set_memory(at::DataPtr memory) {
-    const bool has_memory = memory.get() != nullptr;
-    set_data_ptr_noswap(std::move(memory));
-    set_access_throws(*this, !has_memory);
-  }
-
-  Unit* unit;
-
- private:
-  const std::string name_;
-};
-
-/// Memory of this rank's slab.
-class SlabStorage : public WatchedStorage, public ShardStorage {
- public:
-  SlabStorage(const Unit* of, const at::Tensor& slab)
-      : WatchedStorage(use_byte_size_t(),
-                       static_cast<int64_t>(slab.nbytes()),
-                       pointer_to(slab),
-                       /*allocator=*/nullptr,
-                       /*resizable=*/false),
-        unit(of) {
-    release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "Expected the optimizer's step after backward(), outside of a "
-        "ddp::NoSyncGuard, and before the next forward or collective, because "
-        "the ranks read the parameters from then on, but something asked for "
-        "the memory of this rank's part of " +
-        of->name() +
-        " afterwards; evaluate after the step, make the steps of all "
-        "optimizers "
-        "one after the other, and compute a penalty on weights from "
-        "model->module()->parameters()");
-    set_access_throws(*this, false);
-  }
-
-  at::Tensor before_operator(const c10::FunctionSchema& op,
-                             bool /*writes*/) const override {
-    refuse_over_all(op, "parameter");
-    TORCH_CHECK(op.name() != "aten::uniform_" && op.name() != "aten::normal_",
-                "Expected initial values for whole parameters, but ",
-                op.name(),
-                " got this rank's part of one, which has another shape; "
-                "initialise model->module()->parameters() before the module "
-                "is wrapped, or in the scope of a ddp::WholeParameters");
-    return {};
-  }
-
-  const Unit* unit;
-};
-
-namespace {
-
-/// No memory: the gradient of a parameter after a pass.
-class NoGradientStorage : public WatchedStorage {
- public:
-  NoGradientStorage(const Unit& of, size_t index)
-      : WatchedStorage(use_byte_size_t(),
-                       of.bytes(),
-                       at::DataPtr(nullptr, of.slab().device()),
-                       /*allocator=*/nullptr,
-                       /*resizable=*/false),
-        unit(&of),
-        index_(index),
-        error_(
-            "Expected the gradients of model->parameters(), but something got "
-            "those of the module's own parameters " +
-            of.name() +
-            ", which have none; give model->parameters() to the optimizer, "
-            "clip by model->clip_grad_norm_, and reset by zero_grad() of the "
-            "optimizer or the model") {
-    release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
-  }
-
-  /// Module::zero_grad detaches a gradient before it resets the gradient.
-  at::Tensor before_operator(const c10::FunctionSchema& op,
-                             bool /*writes*/) const override {
-    TORCH_CHECK(op.name() == "aten::detach", error_);
-    if (unit != nullptr) {
-      unit->leaves()[index_].mutable_grad().reset();
-    }
-    return {};
-  }
-
-  const Unit* unit;
-
- private:
-  const size_t index_;
-  const std::string error_;
-};
 
 /// A leaf. It has one version counter with its `data()`, to which
 /// torch::optim::SGD writes, so the counter shows a step.
@@ -213,55 +40,6 @@ class LeafImpl : public c10::TensorImpl {
     return shallow_copy_and_detach(
         static_cast<const c10::VariableVersion&>(version),
         allow_tensor_metadata_change);
-  }
-};
-
-/// No memory: the leaves' gradients after a local pass.
-class NoMeanStorage : public WatchedStorage {
- public:
-  explicit NoMeanStorage(const Unit& unit)
-      : WatchedStorage(use_byte_size_t(),
-                       static_cast<int64_t>(unit.slab().nbytes()),
-                       at::DataPtr(nullptr, unit.slab().device()),
-                       /*allocator=*/nullptr,
-                       /*resizable=*/false),
-        error_(
-            "Expected the last pass before a step outside of a "
-            "ddp::NoSyncGuard, which averages the gradients of all passes, but "
-            "something got the gradients of " +
-            unit.name() +
-            " after passes under the guard alone; make that pass, or drop the "
-            "gradients by zero_grad() with set_to_none") {
-    release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
-  }
-
-  /// Optimizer::zero_grad detaches a gradient before it resets the gradient.
-  at::Tensor before_operator(const c10::FunctionSchema& op,
-                             bool /*writes*/) const override {
-    TORCH_CHECK(op.name() == "aten::detach_", error_);
-    return {};
-  }
-
- private:
-  const std::string error_;
-};
-
-/// Memory of the leaves' gradients.
-class ShardGradientStorage : public WatchedStorage {
- public:
-  explicit ShardGradientStorage(const at::Tensor& memory)
-      : WatchedStorage(use_byte_size_t(),
-                       static_cast<int64_t>(memory.nbytes()),
-                       pointer_to(memory),
-                       /*allocator=*/nullptr,
-                       /*resizable=*/false) {}
-
-  /// Refuses the operators with which a norm, or an optimizer that combines
-  /// elements, begins.
-  at::Tensor before_operator(const c10::FunctionSchema& op,
-                             bool /*writes*/) const override {
-    refuse_over_all(op, "gradient");
-    return {};
   }
 };
 
@@ -315,9 +93,9 @@ Unit::Unit(ShardedUnits& owner,
       dtype_(dtype) {
   const c10::NoGradGuard no_grad;
   const int rank = owner.group()->getRank();
-  storage_ = c10::make_intrusive<UnitStorage>(this, bytes(), slab_.device());
+  storage_ = c10::make_intrusive<UnitStorage>(this);
   const auto like = at::empty({0}, options());
-  leaf_storage_ = c10::make_intrusive<SlabStorage>(this, slab_);
+  leaf_storage_ = c10::make_intrusive<SlabStorage>(this);
   const auto no_means = c10::make_intrusive<NoMeanStorage>(*this);
   has_local_.resize(parameters_.size());
   versions_.resize(parameters_.size());
@@ -399,8 +177,7 @@ void Unit::make_readable() {
 }
 
 void Unit::set_memory(const at::Tensor& whole) {
-  storage_->set_memory(whole.defined() ? pointer_to(whole)
-                                       : at::DataPtr(nullptr, slab_.device()));
+  storage_->set_memory(whole);
 }
 
 void Unit::make_writable() {
