@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -204,6 +206,23 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   }
 }
 
+/// Counts the threads of this process. A thread that was joined a moment ago
+/// may still be among them, so more than one thread are counted again.
+size_t count_threads() {
+  constexpr std::chrono::seconds kPatience{1};
+  constexpr std::chrono::milliseconds kPause{1};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    // The folder has two links and one for each thread.
+    const size_t threads =
+        std::filesystem::hard_link_count("/proc/self/task") - 2;
+    if (threads <= 1 || std::chrono::steady_clock::now() >= deadline) {
+      return threads;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 void spawn(const std::function<void(int)>& function, int nprocs) {
@@ -212,11 +231,10 @@ void spawn(const std::function<void(int)>& function, int nprocs) {
   TORCH_CHECK(nprocs > 0,
               "Expected at least one process to spawn, but got nprocs=",
               nprocs);
-  // The folder has two links and one for each thread.
-  const auto links = std::filesystem::hard_link_count("/proc/self/task");
-  TORCH_CHECK(links <= 3,
+  const auto threads = count_threads();
+  TORCH_CHECK(threads <= 1,
               "Expected a process with one thread to fork ranks from, but got ",
-              links - 2,
+              threads,
               ": threads of OpenMP, CUDA or Gloo do not survive a fork; spawn "
               "before the first tensor operation, or start the ranks with "
               "ddprun");
