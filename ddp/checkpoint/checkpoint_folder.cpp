@@ -23,7 +23,7 @@ void remove_files(const std::string& folder,
                   detail::Disk& disk) {
   for (const auto& name : names) {
     const auto path = folder + "/" + name;
-    // A kill may leave a part of a folder, which no load accepts.
+    // A kill may leave a part of a folder. No load accepts such a folder.
     const int error = detail::is_folder(path)
                           ? detail::remove_folder(path, disk)
                           : disk.remove(path);
@@ -102,8 +102,8 @@ void CheckpointFolder::save(const Checkpoint& checkpoint) {
       path, value, ranks, [&] { write(path, step, value); });
 }
 
-/// Makes the folder and removes what killed saves have left. Returns the names
-/// of checkpoints to remove after the save.
+/// Makes the folder and removes the remains of killed saves. Returns the names
+/// of the checkpoints to remove after the save.
 std::vector<std::string> CheckpointFolder::prepare(const std::string& path,
                                                    int64_t step) {
   return detail::explain("Cannot save " + path, [&] {

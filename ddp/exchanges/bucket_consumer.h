@@ -40,8 +40,8 @@ class BucketConsumer {
   /// Called at the first gradient of a pass.
   virtual void begin_pass() = 0;
 
-  /// Called when a gradient of a pass of this rank alone has come, which stays
-  /// in the parameter's `.grad`.
+  /// Called for each gradient of a local pass. The gradient stays in the
+  /// parameter's `.grad`.
   virtual void keep_local(size_t parameter) = 0;
 
   /// Replaces the marks of a pass by the sums over the ranks. Called after

@@ -26,7 +26,7 @@ namespace {
 using c10::IValue;
 using Dict = c10::Dict<IValue, IValue>;
 using Pieces = std::vector<TensorPiece>;
-using Saved = std::map<std::string, Pieces>;  // by the tensor's name
+using Saved = std::map<std::string, Pieces>;  // by the name of the tensor
 
 constexpr const char* kRest = "training.pt";
 constexpr const char* kRank = "rank-";

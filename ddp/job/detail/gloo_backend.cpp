@@ -76,8 +76,8 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   void abort() override {
     end_connections();
-    // Gloo forgets what was being sent when its connection ended. The thread of
-    // a collective sleeps until the time-out, but the waiting callers return
+    // If a connection ends during a send, Gloo never ends the send. The thread
+    // of a collective sleeps until the time-out, but the waiting callers return
     // now.
     const auto error =
         std::make_exception_ptr(std::runtime_error("the group was aborted"));
@@ -141,7 +141,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   }
 
   std::mutex messages_mutex_;
-  /// Those that were sent and are still waited for.
+  /// Sends whose work the program may still wait for.
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> messages_;
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
 };
