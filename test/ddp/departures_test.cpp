@@ -11,6 +11,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <csignal>
@@ -219,6 +220,42 @@ TEST_CASE("rank 0, which hosts the store, leaves", "[departures]") {
   for (const auto& row : rows()) {
     check_departure_errors(row, 3, 0);
   }
+}
+
+TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
+  const int who = GENERATE(0, 1);
+  const bool has_given_its_address = GENERATE(false, true);
+  // The rank's process ends the thread that still connects.
+  const auto ends = run_rank_processes(
+      1,
+      [&](int) {
+        const auto keys = c10::make_intrusive<c10d::HashStore>();
+        detail::PeerState record;
+        const auto connect = [&](int rank) {
+          detail::BackendSpec spec;
+          spec.peer_failure = [&record]() -> std::string {
+            const auto left = record.first_departure({0, 1});
+            return left ? describe(*left, 0) : "";
+          };
+          spec.store = c10::make_intrusive<c10d::PrefixStore>("gloo", keys);
+          spec.rank = rank;
+          spec.size = 2;
+          spec.timeout = spec.connect_timeout = std::chrono::minutes(10);
+          return detail::make_gloo_backend(spec);
+        };
+        if (has_given_its_address) {
+          auto other = std::async(std::launch::async, connect, 0);
+          // Both backends live until both are connected.
+          const auto mine = connect(1);
+          other.get();
+        }
+        record.add_departure({who, detail::Departure::How::ended, -1, ""});
+        connect(1 - who);
+      },
+      kPatience);
+  CHECK_THAT(ends[0].error,
+             Contains("could not be connected: the process of rank " +
+                      std::to_string(who) + " has ended"));
 }
 
 TEST_CASE("a rank misses a gradient, and all ranks say which", "[departures]") {

@@ -14,7 +14,6 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-#include <array>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -143,40 +142,6 @@ std::string within_a_minute(std::future<std::string>& error) {
     std::abort();  // an exception would block, too
   }
   return error.get();
-}
-
-TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
-  const auto record = std::make_shared<detail::PeerState>();
-  const auto keys = c10::make_intrusive<c10d::HashStore>();
-  // Keeps both backends: a backend that is destroyed early would break the
-  // other's connection.
-  std::array<c10::intrusive_ptr<c10d::Backend>, 2> backends;
-  const auto connect = [&](int rank) {
-    detail::BackendSpec spec;
-    spec.peer_failure = [record]() -> std::string {
-      const auto left = record->first_departure({0, 1});
-      return left ? describe(*left, 0) : "";
-    };
-    spec.store = c10::make_intrusive<c10d::PrefixStore>("gloo", keys);
-    spec.rank = rank;
-    spec.size = 2;
-    spec.timeout = spec.connect_timeout = std::chrono::minutes(10);
-    backends.at(rank) = detail::make_gloo_backend(spec);
-  };
-  const int who = GENERATE(0, 1);
-  const bool has_given_its_address = GENERATE(false, true);
-  if (has_given_its_address) {
-    auto first = error_of([&] { connect(0); });
-    auto second = error_of([&] { connect(1); });
-    CHECK(within_a_minute(first) == "none");
-    CHECK(within_a_minute(second) == "none");
-    backends = {};
-  }
-  auto error = error_of([&] { connect(1 - who); });
-  record->add_departure({who, detail::Departure::How::ended, -1, ""});
-  CHECK_THAT(within_a_minute(error),
-             Catch::Contains("could not be connected: the process of rank " +
-                             std::to_string(who) + " has ended"));
 }
 
 TEST_CASE("Gloo's ranks wait connect_timeout for each other, then timeout",
