@@ -273,6 +273,13 @@ void Checkpoint::load(const std::string& path) {
 std::string Checkpoint::read(const std::string& path,
                              const Communicator& ranks,
                              detail::TorchFile& file) const {
+  // A misuse is no damage: a CheckpointFolder must not load an older one.
+  ranks.run_on_all([&] {
+    if (detail::is_folder(path)) {
+      detail::explain("Cannot load " + path,
+                      [&] { detail::check_models(entries_); });
+    }
+  });
   auto error = ranks.try_on_all([&] {
     file = detail::is_folder(path) ? detail::read_sharded_folder(path, entries_)
                                    : detail::read_torch_file(path);

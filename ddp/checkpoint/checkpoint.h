@@ -253,10 +253,10 @@ class Checkpoint {
   ///
   /// The file may also be a folder of `save_sharded`, of any number of ranks,
   /// or of Python's HuggingFaceStorageWriter: each rank then reads its own part
-  /// of a sharded model and of its optimizer's state. Python's folder has
-  /// tensors alone. A model may have its prefix there ("model.fc1.weight"), and
-  /// an optimizer keeps its options. The bytes of the tensors have no check
-  /// sums.
+  /// of a sharded model and of its optimizer's state. An optimizer needs its
+  /// model in the Checkpoint, as in `save_sharded`. Python's folder has tensors
+  /// alone. A model may have its prefix there ("model.fc1.weight"), and an
+  /// optimizer keeps its options. The bytes of the tensors have no check sums.
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// During the call other programs may replace or remove the file, but must

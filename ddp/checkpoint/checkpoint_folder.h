@@ -114,7 +114,8 @@ class CheckpointFolder {
   ///   most `last_step` in the folder.
   /// @throws c10::Error on every rank if there are checkpoints but none is
   ///   valid, if the newest valid one does not fit, as `Checkpoint::load`, if
-  ///   rank 0 cannot read the folder, or as `wait`.
+  ///   the Checkpoint has an optimizer without its model and the newest one is
+  ///   a folder, if rank 0 cannot read the folder, or as `wait`.
   bool load(Checkpoint& checkpoint,
             int64_t last_step = std::numeric_limits<int64_t>::max());
 

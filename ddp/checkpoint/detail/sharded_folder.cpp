@@ -302,6 +302,14 @@ void write_sharded_folder(const std::string& path,
   });
 }
 
+void check_models(const std::vector<CheckpointEntry>& entries) {
+  for (const auto& entry : entries) {
+    if (entry.optimizer != nullptr) {
+      parameters_of(entry, entries);
+    }
+  }
+}
+
 TorchFile read_sharded_folder(const std::string& path,
                               const std::vector<CheckpointEntry>& entries) {
   const auto names = names_in(path);

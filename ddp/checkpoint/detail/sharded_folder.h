@@ -23,6 +23,10 @@ void write_sharded_folder(const std::string& path,
                           const std::vector<CheckpointEntry>& entries,
                           const Communicator& ranks);
 
+/// @throws c10::Error if an optimizer lacks the model of a parameter. Without
+///   the model a folder cannot be written or read: it names the states.
+void check_models(const std::vector<CheckpointEntry>& entries);
+
 /// Reads a checkpoint as `read_torch_file` does. Of a sharded parameter and its
 /// optimizer state only this rank's elements are read; the other elements have
 /// no values, and mostly no memory.

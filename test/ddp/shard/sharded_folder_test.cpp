@@ -323,6 +323,9 @@ TEST_CASE("a folder of another model is an error, and no older one is loaded",
     const Sharded small(group, kind, units_of(1), net);
     const Plain plain(group, kind, {}, test::ShardedNet());
     const auto wide = sharded(Form::host, group, kind);
+    Checkpoint without_model;
+    without_model.process_group(group).add("optimizer", *wide->optimizer);
+    CheckpointFolder(folder / "saves").save(without_model);
     CheckpointFolder checkpoints(folder / "saves",
                                  CheckpointFolderOptions().sharded(true));
     checkpoints.save(small.checkpoint->step(1));
@@ -333,6 +336,7 @@ TEST_CASE("a folder of another model is an error, and no older one is loaded",
                   "\"conv.weight\": expected shape [6, 3, 3, 3], but got "
                   "[301, 3, 3, 3]");
     }
+    check_error([&] { checkpoints.load(without_model); }, "add the model");
     TORCH_CHECK(checkpoints.load(*wide->checkpoint));
   });
 }
