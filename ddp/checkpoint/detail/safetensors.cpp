@@ -115,7 +115,7 @@ void write_safetensors(const std::string& path,
         return a.elements.element_size() > b.elements.element_size();
       });
   nlohmann::json header;
-  nlohmann::json sharding;
+  auto sharding = nlohmann::json::object();
   size_t end = 0;
   for (const auto& piece : pieces) {
     const size_t begin = std::exchange(end, end + piece.elements.nbytes());

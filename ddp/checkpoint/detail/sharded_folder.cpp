@@ -116,7 +116,7 @@ void add_tensor(const std::string& name,
 Files move_tensors(const Dict& value,
                    const std::vector<CheckpointEntry>& entries,
                    bool is_first) {
-  Files files;
+  Files files(is_first ? 1 : 0);  // each folder has a file
   const auto add_all = [&](const std::string& prefix, const IValue& tensors) {
     for (const auto& item : tensors.toGenericDict()) {
       add_tensor(
@@ -243,6 +243,8 @@ Saved read_pieces(const std::string& path,
     return name.ends_with(kSuffix);
   };
   const auto count = std::count_if(names.begin(), names.end(), is_mine);
+  TORCH_CHECK(
+      count > 0, "Cannot load ", path, ": it has no files of safetensors");
   Saved saved;
   for (const auto& name : names) {
     if (is_mine(name)) {
@@ -324,7 +326,6 @@ TorchFile read_sharded_folder(const std::string& path,
   }
   const auto saved = read_pieces(path, names);
   explain("Cannot load " + path, [&] {
-    TORCH_CHECK(!saved.empty(), "it has no tensors in files of safetensors");
     const auto value = result.value.toGenericDict();
     for (const auto& entry : entries) {
       if (entry.module != nullptr) {
