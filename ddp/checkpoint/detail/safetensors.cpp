@@ -81,10 +81,12 @@ std::vector<int64_t> integers_of(const JsonValue& list) {
 }
 
 /// Returns a tensor's part in the bytes of a file's tensors.
+/// @param unread  number of bytes without a tensor until now.
 TensorPiece piece_of(const std::string& name,
                      const JsonValue& entry,
                      const std::optional<JsonValue>& sharding,
-                     const at::Tensor& data) {
+                     const at::Tensor& data,
+                     int64_t& unread) {
   const auto dtype = dtype_of(entry.at("dtype"));
   const auto sizes = integers_of(entry.at("shape"));
   const auto offsets = sharding
@@ -98,11 +100,16 @@ TensorPiece piece_of(const std::string& name,
     is_valid = !__builtin_mul_overflow(bytes, sizes[i], &bytes) &&
                offsets[i] <= std::numeric_limits<int64_t>::max() - sizes[i];
   }
-  if (!is_valid || range[1] - range[0] != bytes) {
+  if (!is_valid || range[1] - range[0] != bytes || bytes > unread) {
     entry.refuse("a tensor with as many bytes in the file as its shape has");
   }
-  return {
-      name, offsets, data.narrow(0, range[0], bytes).view(dtype).view(sizes)};
+  unread -= bytes;
+  auto elements = data.narrow(0, range[0], bytes);
+  // Python pads no header of a consolidated file.
+  if (elements.storage_offset() % c10::elementSize(dtype) != 0) {
+    elements = elements.clone();
+  }
+  return {name, offsets, elements.view(dtype).view(sizes)};
 }
 
 }  // namespace
@@ -161,14 +168,13 @@ std::vector<TensorPiece> read_safetensors(const std::string& path) {
     }
   }
   std::vector<TensorPiece> pieces;
-  size_t used = 0;
+  int64_t unread = data.numel();
   for (const auto& [name, entry] : header.members()) {
     if (name != kMetadata) {
-      pieces.push_back(piece_of(name, entry, sharding, data));
-      used += pieces.back().elements.nbytes();
+      pieces.push_back(piece_of(name, entry, sharding, data, unread));
     }
   }
-  TORCH_CHECK(used == data.nbytes(), kCutOff);
+  TORCH_CHECK(unread == 0, kCutOff);
   return pieces;
 }
 

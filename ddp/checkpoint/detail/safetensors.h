@@ -16,10 +16,11 @@ void write_safetensors(const std::string& path,
                        std::vector<TensorPiece> pieces);
 
 /// Maps a file and returns the pieces in its memory. A file without PyTorch's
-/// metadata has whole tensors. For any content, the function needs about 100
-/// bytes for each byte of the header. The bytes of the tensors have no check
-/// sums. If the file is cut off in place after this call, access to the bytes
-/// ends the process by SIGBUS.
+/// metadata has whole tensors. Tensors that are not aligned in the file are
+/// copied. For any content, the function needs at most the memory of these, and
+/// about 100 bytes for each byte of the header. The bytes of the tensors have
+/// no check sums. If the file is cut off in place after this call, access to
+/// the bytes ends the process by SIGBUS.
 /// @throws c10::Error with the reason if the file is not whole and valid.
 std::vector<TensorPiece> read_safetensors(const std::string& path);
 

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <random>
@@ -294,6 +295,26 @@ TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
   } else {
     CHECK_THAT(error, Contains("do not make a whole of \"weight\""));
   }
+}
+
+TEST_CASE("a tensor need not be aligned in a file", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  // As in a consolidated folder of Python, whose headers have any length.
+  const std::string header =
+      R"({"bias":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+      R"("weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}})";
+  REQUIRE(header.size() % 4 != 0);
+  const std::string length{
+      static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
+  const std::array<float, 2> values{3, 4};
+  test::write_file(folder / "x.safetensors",
+                   length + header +
+                       std::string(reinterpret_cast<const char*>(values.data()),
+                                   sizeof(values)));
+  torch::nn::Linear net(1, 1);
+  Checkpoint(net).load(folder.path());
+  CHECK(net->weight.item<float>() == 3);
+  CHECK(net->bias.item<float>() == 4);
 }
 
 TEST_CASE("a CheckpointFolder keeps the last folders of shards",
