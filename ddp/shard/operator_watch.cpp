@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
@@ -113,6 +114,31 @@ c10::DispatchKey take_key() {
 
 }  // namespace
 
+WatchedStorage::WatchedStorage(int64_t bytes,
+                               at::Device device,
+                               std::string error)
+    : StorageImpl(use_byte_size_t(),
+                  bytes,
+                  at::DataPtr(nullptr, device),
+                  c10::GetAllocator(device.type()),
+                  /*resizable=*/false),
+      error_(std::move(error)) {
+  release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
+}
+
+void WatchedStorage::set_memory(const at::Tensor& memory) {
+  // LibTorch itself cannot end the state in which access throws.
+  this->*throws_flag() = !memory.defined();
+  set_data_ptr_noswap(
+      memory.defined()
+          ? at::DataPtr(
+                memory.mutable_data_ptr(),
+                new at::Tensor(memory),
+                [](void* held) { delete static_cast<at::Tensor*>(held); },
+                memory.device())
+          : at::DataPtr(nullptr, device()));
+}
+
 bool reads_values(const c10::FunctionSchema& op) {
   const auto is_view = [](const c10::Argument& result) {
     return result.alias_info() != nullptr && !result.alias_info()->isWrite();
@@ -125,12 +151,6 @@ bool reads_values(const c10::FunctionSchema& op) {
          name != "aten::_has_compatible_shallow_copy_type" &&
          name != "aten::is_same_size" &&
          std::none_of(op.returns().begin(), op.returns().end(), is_view);
-}
-
-void set_access_throws(c10::StorageImpl& storage, bool throws) {
-  storage.*throws_flag() = throws;
-  // Makes LibTorch compute its combined flag again.
-  storage.set_data_ptr_noswap(std::move(storage._mutable_data_ptr_no_checks()));
 }
 
 c10::DispatchKey watch_operators() {

@@ -1,18 +1,25 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
+#include <c10/core/Device.h>
 #include <c10/core/DispatchKey.h>
 #include <c10/core/StorageImpl.h>
 
 namespace ddp::detail {
 
-/// Memory of tensors with the key of `watch_operators`.
+/// Memory of tensors with the key of `watch_operators`, or none.
 class WatchedStorage : public c10::StorageImpl {
  public:
-  using c10::StorageImpl::StorageImpl;
+  /// Has no memory yet.
+  /// @param error  text of the c10::Error that access throws without memory.
+  WatchedStorage(int64_t bytes, at::Device device, std::string error);
+
+  /// @param memory  is kept; if undefined, access throws.
+  void set_memory(const at::Tensor& memory);
 
   /// Called before an operator runs that has a tensor of this memory as an
   /// argument. Throws if the operator must not run. The result is kept until
@@ -20,17 +27,18 @@ class WatchedStorage : public c10::StorageImpl {
   /// @param writes  the operator may change that tensor.
   virtual at::Tensor before_operator(const c10::FunctionSchema& op,
                                      bool writes) const = 0;
+
+ protected:
+  const std::string& error() const { return error_; }
+
+ private:
+  const std::string error_;
 };
 
 /// Returns false for an operator that reads no values of its arguments itself:
 /// a view, or a new tensor like an argument. It may call an operator that reads
 /// values, as `aten::contiguous` does.
 bool reads_values(const c10::FunctionSchema& op);
-
-/// Whether access to a storage's memory throws, after LibTorch's
-/// `release_data_and_set_meta_custom_data_ptr_error_msg_` has set its text.
-/// LibTorch itself cannot end this state.
-void set_access_throws(c10::StorageImpl& storage, bool throws);
 
 /// Returns the memory of a tensor if it is watched, else null.
 WatchedStorage* watched_storage_of(const at::Tensor& tensor);

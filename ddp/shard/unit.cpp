@@ -164,7 +164,7 @@ int64_t Unit::numel() const {
 }
 
 void Unit::seal() {
-  set_access_throws(*leaf_storage_, true);
+  leaf_storage_->set_memory({});
 }
 
 void Unit::make_readable() {
@@ -183,7 +183,7 @@ void Unit::set_memory(const at::Tensor& whole) {
 void Unit::make_writable() {
   set_memory({});
   private_.reset();
-  set_access_throws(*leaf_storage_, false);
+  leaf_storage_->set_memory(slab_);
 }
 
 void Unit::make_private(const at::Tensor& whole) {

@@ -11,14 +11,6 @@
 namespace ddp::detail {
 namespace {
 
-/// Returns a pointer that keeps `memory`.
-at::DataPtr pointer_to(const at::Tensor& memory) {
-  return {memory.mutable_data_ptr(),
-          new at::Tensor(memory),
-          [](void* held) { delete static_cast<at::Tensor*>(held); },
-          memory.device()};
-}
-
 /// Refuses the operators with which a norm, a decision about all elements or
 /// an optimizer that combines elements begins.
 /// @param of  "parameter" or "gradient"
@@ -61,16 +53,11 @@ void refuse_over_all(const c10::FunctionSchema& op, const char* of) {
 }  // namespace
 
 UnitStorage::UnitStorage(Unit* of)
-    : WatchedStorage(use_byte_size_t(),
-                     of->bytes(),
-                     at::DataPtr(nullptr, of->slab().device()),
-                     c10::GetAllocator(of->slab().device().type()),
-                     /*resizable=*/false),
+    : WatchedStorage(of->bytes(),
+                     of->slab().device(),
+                     of->owner().text_without_memory(*of)),
       unit(of),
-      name_(of->name()) {
-  release_data_and_set_meta_custom_data_ptr_error_msg_(
-      of->owner().text_without_memory(*of));
-}
+      name_(of->name()) {}
 
 at::Tensor UnitStorage::before_operator(const c10::FunctionSchema& op,
                                         bool writes) const {
@@ -89,29 +76,20 @@ at::Tensor UnitStorage::before_operator(const c10::FunctionSchema& op,
              : unit->owner().before_operator(*unit);
 }
 
-void UnitStorage::set_memory(const at::Tensor& whole) {
-  set_data_ptr_noswap(whole.defined() ? pointer_to(whole)
-                                      : at::DataPtr(nullptr, device()));
-  set_access_throws(*this, !whole.defined());
-}
-
 SlabStorage::SlabStorage(const Unit* of)
-    : WatchedStorage(use_byte_size_t(),
-                     static_cast<int64_t>(of->slab().nbytes()),
-                     pointer_to(of->slab()),
-                     /*allocator=*/nullptr,
-                     /*resizable=*/false),
+    : WatchedStorage(
+          static_cast<int64_t>(of->slab().nbytes()),
+          of->slab().device(),
+          "Expected the optimizer's step after backward(), outside of a "
+          "ddp::NoSyncGuard, and before the next forward or collective, "
+          "because the ranks read the parameters from then on, but something "
+          "asked for the memory of this rank's part of " +
+              of->name() +
+              " afterwards; evaluate after the step, make the steps of all "
+              "optimizers one after the other, and compute a penalty on "
+              "weights from model->module()->parameters()"),
       unit(of) {
-  release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "Expected the optimizer's step after backward(), outside of a "
-      "ddp::NoSyncGuard, and before the next forward or collective, because "
-      "the ranks read the parameters from then on, but something asked for the "
-      "memory of this rank's part of " +
-      of->name() +
-      " afterwards; evaluate after the step, make the steps of all optimizers "
-      "one after the other, and compute a penalty on weights from "
-      "model->module()->parameters()");
-  set_access_throws(*this, false);
+  set_memory(of->slab());
 }
 
 at::Tensor SlabStorage::before_operator(const c10::FunctionSchema& op,
@@ -127,11 +105,11 @@ at::Tensor SlabStorage::before_operator(const c10::FunctionSchema& op,
 }
 
 ShardGradientStorage::ShardGradientStorage(const at::Tensor& memory)
-    : WatchedStorage(use_byte_size_t(),
-                     static_cast<int64_t>(memory.nbytes()),
-                     pointer_to(memory),
-                     /*allocator=*/nullptr,
-                     /*resizable=*/false) {}
+    : WatchedStorage(static_cast<int64_t>(memory.nbytes()),
+                     memory.device(),
+                     /*error=*/"") {
+  set_memory(memory);
+}
 
 at::Tensor ShardGradientStorage::before_operator(const c10::FunctionSchema& op,
                                                  bool /*writes*/) const {
@@ -140,48 +118,38 @@ at::Tensor ShardGradientStorage::before_operator(const c10::FunctionSchema& op,
 }
 
 NoMeanStorage::NoMeanStorage(const Unit& unit)
-    : WatchedStorage(use_byte_size_t(),
-                     static_cast<int64_t>(unit.slab().nbytes()),
-                     at::DataPtr(nullptr, unit.slab().device()),
-                     /*allocator=*/nullptr,
-                     /*resizable=*/false),
-      error_(
+    : WatchedStorage(
+          static_cast<int64_t>(unit.slab().nbytes()),
+          unit.slab().device(),
           "Expected the last pass before a step outside of a "
           "ddp::NoSyncGuard, which averages the gradients of all passes, but "
           "something got the gradients of " +
-          unit.name() +
-          " after passes under the guard alone; make that pass, or drop the "
-          "gradients by zero_grad() with set_to_none") {
-  release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
-}
+              unit.name() +
+              " after passes under the guard alone; make that pass, or drop "
+              "the gradients by zero_grad() with set_to_none") {}
 
 at::Tensor NoMeanStorage::before_operator(const c10::FunctionSchema& op,
                                           bool /*writes*/) const {
-  TORCH_CHECK(op.name() == "aten::detach_", error_);
+  TORCH_CHECK(op.name() == "aten::detach_", error());
   return {};
 }
 
 NoGradientStorage::NoGradientStorage(const Unit& of, size_t parameter)
-    : WatchedStorage(use_byte_size_t(),
-                     of.bytes(),
-                     at::DataPtr(nullptr, of.slab().device()),
-                     /*allocator=*/nullptr,
-                     /*resizable=*/false),
-      unit(&of),
-      parameter_(parameter),
-      error_(
+    : WatchedStorage(
+          of.bytes(),
+          of.slab().device(),
           "Expected the gradients of model->parameters(), but something got "
           "those of the module's own parameters " +
-          of.name() +
-          ", which have none; give model->parameters() to the optimizer, clip "
-          "by model->clip_grad_norm_, and reset by zero_grad() of the "
-          "optimizer or the model") {
-  release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
-}
+              of.name() +
+              ", which have none; give model->parameters() to the optimizer, "
+              "clip by model->clip_grad_norm_, and reset by zero_grad() of the "
+              "optimizer or the model"),
+      unit(&of),
+      parameter_(parameter) {}
 
 at::Tensor NoGradientStorage::before_operator(const c10::FunctionSchema& op,
                                               bool /*writes*/) const {
-  TORCH_CHECK(op.name() == "aten::detach", error_);
+  TORCH_CHECK(op.name() == "aten::detach", error());
   if (unit != nullptr) {
     unit->leaves()[parameter_].mutable_grad().reset();
   }

@@ -22,8 +22,6 @@ class UnitStorage : public WatchedStorage {
 
   at::Tensor before_operator(const c10::FunctionSchema& op,
                              bool writes) const override;
-  /// @param whole  if undefined, access throws.
-  void set_memory(const at::Tensor& whole);
 
   Unit* unit;  ///< null after its end
 
@@ -61,9 +59,6 @@ class NoMeanStorage : public WatchedStorage {
 
   at::Tensor before_operator(const c10::FunctionSchema& op,
                              bool writes) const override;
-
- private:
-  const std::string error_;
 };
 
 /// No memory: the gradient of a parameter after a pass. Any operator throws but
@@ -80,7 +75,6 @@ class NoGradientStorage : public WatchedStorage {
 
  private:
   const size_t parameter_;
-  const std::string error_;
 };
 
 }  // namespace ddp::detail
