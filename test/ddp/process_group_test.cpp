@@ -557,6 +557,7 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
 
 TEST_CASE("a group that the program aborts ends waits", "[departures]") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<void> connected;
   std::promise<void> heard;
   const auto errors = test::try_ranks(2, [&](const Group& group) {
     detail::BackendSpec spec;
@@ -566,10 +567,12 @@ TEST_CASE("a group that the program aborts ends waits", "[departures]") {
     spec.timeout = 2 * test::kRankPatience;
     const auto job = in_job(detail::make_gloo_backend(spec));
     if (spec.rank == 1) {
+      connected.set_value();
       heard.get_future().wait_for(test::kRankPatience);
       return;
     }
     const auto guard = c10::make_scope_exit([&] { heard.set_value(); });
+    connected.get_future().wait_for(test::kRankPatience);
     std::vector<at::Tensor> tensors{torch::ones({2})};
     const auto work = job->allreduce(tensors, c10d::AllreduceOptions());
     job->abort();
