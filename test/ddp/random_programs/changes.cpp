@@ -83,7 +83,7 @@ void Player::load(const Act& act) {
 }
 
 void Player::replace(const Act& act) {
-  if (act.on_all() || act.who == rank_) {
+  if (act.on_all() || act.rank == rank_) {
     for (const auto& parameter : learner_.parameters) {
       parameter.set_data(parameter.detach().clone());
     }

@@ -46,7 +46,7 @@ const Words kActs{"wrap",
                   "leave",
                   "miss",
                   "fail"};
-const Words kHiccups{
+const Words kLocalFailures{
     "no", "in the forward", "in the backward", "no backward", "an inspection"};
 const Words kZeros{"kept", "none", "zero"};
 const Words kFiles{"module", "wrapper", "submodule", "checkpoint"};
@@ -92,26 +92,26 @@ void describe_train(std::ostream& text, const Act& act) {
   if (act.in_threads) {
     text << " in a thread, backward in another";
   }
-  if (act.hiccup != Act::LocalFailure::none) {
-    text << ", hiccup of rank " << act.who << ": "
-         << word(kHiccups, act.hiccup);
+  if (act.local_failure != Act::LocalFailure::none) {
+    text << ", local failure of rank " << act.rank << ": "
+         << word(kLocalFailures, act.local_failure);
   }
   if (act.is_infinite) {
-    text << ", inf on rank " << act.who << " part " << act.part;
+    text << ", inf on rank " << act.rank << " part " << act.part;
   }
 }
 
 void describe_join(std::ostream& text, const Act& act) {
   text << ", a step for " << act.forwards << " inputs, divided by "
-       << (act.by_live() ? "who has inputs" : "all")
-       << (act.steps_joined() ? ", all step" : ", who has inputs steps")
+       << (act.by_live() ? "ranks with inputs" : "all")
+       << (act.steps_joined() ? ", all step" : ", ranks with inputs step")
        << ", gradients become " << word(kZeros, act.zero);
 }
 
 void add_kinds(std::set<std::string>& kinds, const Act& act) {
   const auto kind = std::string(word(kActs, act.kind)) + " ";
   kinds.insert(kind);
-  kinds.insert(kind + word(kHiccups, act.hiccup) + " hiccup");
+  kinds.insert(kind + word(kLocalFailures, act.local_failure) + " failure");
   kinds.insert(kind + "to " + word(kZeros, act.zero));
   kinds.insert(kind + (act.flag ? "so" : "else"));
   if (act.is_infinite) {
@@ -287,16 +287,16 @@ std::string describe(const Act& act) {
       }
       break;
     case Act::Kind::replace:
-      text << ", rank " << (act.on_all() ? "all" : std::to_string(act.who));
+      text << ", rank " << (act.on_all() ? "all" : std::to_string(act.rank));
       break;
     case Act::Kind::preset:
       text << (act.is_dense() ? ", dense" : "");
       break;
     case Act::Kind::miss:
-      text << ", rank " << act.who << " part " << act.part;
+      text << ", rank " << act.rank << " part " << act.part;
       break;
     case Act::Kind::fail:
-      text << ", rank " << act.who;
+      text << ", rank " << act.rank;
       break;
     case Act::Kind::regroup:
     case Act::Kind::convert:

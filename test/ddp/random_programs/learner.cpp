@@ -145,7 +145,7 @@ void Learner::preset(size_t act) {
           return dense.is_same(parameter);
         });
     const auto grad = torch::full_like(parameter, 12 * (dice.below(4) - 1));
-    // A static graph that never has a gradient of a part refuses a first one.
+    // A static graph without a gradient of a part refuses a later gradient.
     const bool is_kept =
         program_.unused == Unused::fixed && is_silent(parameter);
     if (parameter.requires_grad() && !is_kept) {

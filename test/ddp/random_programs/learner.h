@@ -23,23 +23,23 @@ class Learner {
   /// ignored parameters. 0: does nothing.
   void clip(double norm);
   void zero(Zero how);
-  /// Freezes or thaws all parameters of a part.
+  /// Freezes or unfreezes all parameters of a part.
   void freeze_or_thaw(size_t part);
   /// Gives each parameter that requires gradients an integer gradient, which
   /// depends on act and rank.
   void preset(size_t act);
-  /// Records a number of this act for the comparison that is not in the module.
+  /// Records a number that the act compares but the module does not contain.
   void note(const std::string& name, const torch::Tensor& value);
 
-  /// Trains the leaves of a sharded model instead of its parameters. They
-  /// belong to `parameters`, in the same order.
+  /// Trains the leaves of a sharded model instead of `parameters`. The leaves
+  /// have the order of `parameters`.
   void train_leaves(const std::vector<torch::Tensor>& leaves);
   /// Returns the gradient of a parameter of `parameters` with all its elements.
   /// Collective if leaves are trained.
   torch::Tensor gradient_of(const torch::Tensor& parameter) const;
 
   RandomNet net;
-  /// Each parameter once, also a tied one.
+  /// Each parameter once, even if it is tied.
   std::vector<torch::Tensor> parameters;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<std::pair<std::string, torch::Tensor>> notes;

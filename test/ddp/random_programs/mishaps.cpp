@@ -51,15 +51,15 @@ void expect_error(const std::vector<std::string>& any_of, const Work& work) {
 }
 
 /// Errors of a rank that learns of another rank's failure when the connection
-/// closes. Gloo may forget a send then, which ends by the time-out.
+/// closes. Gloo may then lose a send, which ends by the time-out.
 const std::vector<std::string> kFailureOfAnother{
     "failed", "timed out", "Expected a work of the hook"};
 
 }  // namespace
 
-/// Runs a failure of this rank only, before any gradient is averaged.
+/// Makes this rank alone fail, before any gradient is averaged.
 void Player::inject_failure(const Act& act) {
-  switch (act.hiccup) {
+  switch (act.local_failure) {
     case Act::LocalFailure::in_forward:
       return expect_error({"Expected an input for each part"},
                           [&] { wrapper().forward({}); });
@@ -101,13 +101,14 @@ void Player::join_in_part(const Act& act) {
   }
 }
 
-/// Ends the program, as the two functions below do. After the barrier no rank
-/// is in an act before this one, where the end would be another error.
+/// Ends the program, as do the two functions below. The barrier waits until all
+/// ranks have finished the earlier acts, in which the end would cause another
+/// error.
 void Player::miss(const Act& act) {
   const auto loss = forward(0);
-  const std::string own = "got none on rank " + std::to_string(act.who) +
+  const std::string own = "got none on rank " + std::to_string(act.rank) +
                           ": p" + std::to_string(act.part);
-  expect_error(rank_ == act.who ? std::vector{own} : kFailureOfAnother, [&] {
+  expect_error(rank_ == act.rank ? std::vector{own} : kFailureOfAnother, [&] {
     barrier(group_);
     loss.backward();
   });
@@ -116,7 +117,7 @@ void Player::miss(const Act& act) {
 
 void Player::fail(const Act& act) {
   const auto loss = forward(0);
-  if (rank_ != act.who) {
+  if (rank_ != act.rank) {
     expect_error(kFailureOfAnother, [&] {
       barrier(group_);
       loss.backward();

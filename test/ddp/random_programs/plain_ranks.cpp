@@ -113,9 +113,9 @@ Tensor PlainRanks::scaled(int rank, const Tensor& loss) const {
 
 void PlainRanks::inject_failure(size_t index) {
   const Act& act = program_.acts[index];
-  if (act.hiccup == Act::LocalFailure::in_backward ||
-      act.hiccup == Act::LocalFailure::no_backward) {
-    forward(index, act.who, act.forwards);
+  if (act.local_failure == Act::LocalFailure::in_backward ||
+      act.local_failure == Act::LocalFailure::no_backward) {
+    forward(index, act.rank, act.forwards);
   }
 }
 
@@ -172,12 +172,12 @@ void PlainRanks::evaluate(size_t index) {
   }
 }
 
-/// Makes the optimizer step on the ranks `who`. With Result::own all ranks
+/// Steps the optimizer on the selected ranks. With Result::own all ranks
 /// skip the step if one of them has a gradient that is not finite.
-void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
+void PlainRanks::make_step(double clip, const std::vector<bool>& selected) {
   std::vector<bool> has_found(program_.size);
   for (int rank = 0; rank < program_.size && program_.scales; ++rank) {
-    has_found[rank] = who[rank] && scalers_[rank].unscale(*ranks_[rank]);
+    has_found[rank] = selected[rank] && scalers_[rank].unscale(*ranks_[rank]);
   }
   const bool has_any =
       std::find(has_found.begin(), has_found.end(), true) != has_found.end();
@@ -185,7 +185,7 @@ void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
     const bool is_left_out = program_.result() == ExchangeWay::Result::own
                                  ? has_any
                                  : has_found[rank];
-    if (!who[rank]) {
+    if (!selected[rank]) {
       continue;
     }
     ranks_[rank]->clip(clip);

@@ -29,7 +29,7 @@ class PlainRanks {
   void inject_failure(size_t act);
   void gather(size_t act);
   void evaluate(size_t act);
-  void make_step(double clip, const std::vector<bool>& who);
+  void make_step(double clip, const std::vector<bool>& selected);
   void end_join(int source);
   void step(const Act& act);
   void join(size_t act);
@@ -41,7 +41,7 @@ class PlainRanks {
   Learners ranks_;
   std::vector<PlainScaler> scalers_;
   std::deque<PlainReduction> reductions_;  // by wrapper
-  PlainReduction* reduction_;              // that of the act's wrapper
+  PlainReduction* reduction_;              // of the act's wrapper
   std::array<bool, 2> syncs_{true, true};  // init_sync, by wrapper
 };
 

@@ -73,7 +73,7 @@ void PlainReduction::backward(int rank, const Tensor& loss, bool keeps_graph) {
     } else {
       grad = before[i];
       if (grad.defined() && is_silent(i)) {
-        arrived_[rank].insert(i);  // its hook finds the gradient before
+        arrived_[rank].insert(i);  // the hook finds the preset gradient
       }
     }
   }
@@ -120,7 +120,7 @@ void PlainReduction::let_go(const Pass& live) {
   }
 }
 
-/// Returns a bound of the error of each element that the exchange adds in a
+/// Returns a bound of the error that the exchange adds to each element in a
 /// pass.
 double PlainReduction::coding_error(double divisor) const {
   if (!program_.is_lossy()) {

@@ -29,8 +29,7 @@ class PlainReduction {
   void keep(int rank);
   /// Reduces the gradients of the ranks' last backward passes.
   void reduce(const Pass& live, double divisor);
-  /// Ends a pass, also one that has thrown, and forgets the local gradients
-  /// before it.
+  /// Ends a pass, even if it has thrown, and forgets earlier local gradients.
   void forget_pass();
 
  private:

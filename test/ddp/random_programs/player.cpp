@@ -167,14 +167,14 @@ void Player::begin_train(size_t index) {
   index_ = index;
   learner_.notes.clear();
   const Act& act = program_.acts[index];
-  if (rank_ == act.who) {
+  if (rank_ == act.rank) {
     inject_failure(act);
   }
   losses_.clear();
   for (int i = 0; i < act.forwards; ++i) {
     losses_.push_back(scaled(forward(i)));
   }
-  if (rank_ == act.who && act.hiccup == Act::LocalFailure::inspection) {
+  if (rank_ == act.rank && act.local_failure == Act::LocalFailure::inspection) {
     torch::autograd::grad({losses_[0]},
                           {learner_.parameters[0]},
                           /*grad_outputs=*/{},

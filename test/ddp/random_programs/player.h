@@ -15,7 +15,7 @@
 
 namespace ddp::test {
 
-/// Thrown where a program has ended by the failure that its last act causes.
+/// Thrown after a program has ended by the failure of its last act.
 struct ProgramEnd : std::runtime_error {
   ProgramEnd() : std::runtime_error("ended as expected") {}
 };
@@ -47,7 +47,7 @@ class Player {
   DistributedDataParallelBase& model() { return *wrapper().model; }
   std::shared_ptr<Exchange> new_exchange();
   void wrap(const Act& act);
-  /// Sets the model of the wrapper: a holder.
+  /// Sets the holder of the wrapper.
   template <class Model>
   void set_model(Model model);
   void train(const Act& act);

@@ -22,8 +22,8 @@ bool is_used(const Program& program, size_t part, Dice& dice, int rank) {
   return dice.chance(60);
 }
 
-/// Returns the two inputs of a batch, which lie around a middle, and the loss's
-/// factor for each.
+/// Returns the two inputs of a batch, a middle plus and minus a distance, and
+/// the factor of each in the loss.
 std::vector<int64_t> norm_numbers(Dice& dice) {
   const int64_t distance = 1 + dice.below(2);
   const int64_t middle = dice.below(4);
@@ -87,7 +87,7 @@ std::vector<torch::Tensor> inputs_of(const Program& program,
   for (size_t i = 0; i < program.parts.size(); ++i) {
     const Part& part = program.parts[i];
     const bool is_missed =
-        now.kind == Act::Kind::miss && now.who == rank && now.part == i;
+        now.kind == Act::Kind::miss && now.rank == rank && now.part == i;
     if (!is_used(program, i, dice, rank) || is_missed) {
       inputs.emplace_back();
       continue;
@@ -96,7 +96,7 @@ std::vector<torch::Tensor> inputs_of(const Program& program,
     inputs.push_back(part.kind == Part::Kind::rows ? input
                                                    : input.to(torch::kDouble));
   }
-  if (now.is_infinite && now.who == rank && forward == 0) {
+  if (now.is_infinite && now.rank == rank && forward == 0) {
     inputs[now.part][0] = std::numeric_limits<double>::infinity();
   }
   return inputs;

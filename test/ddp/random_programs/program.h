@@ -25,10 +25,10 @@ struct Part {
     norm,     ///< a batch norm
     frozen,   ///< requires no gradient when the module is wrapped
     ignored,  ///< in the wrapper's params_and_buffers_to_ignore
-    silent    ///< a rank may leave its gradient undefined
+    silent    ///< a rank may leave the gradient undefined
   };
-  /// Activations are kept for the backward pass, or the part runs within
-  /// checkpoint_activations, or within two nested calls of it.
+  /// Activations are kept for the backward pass, or the part runs within one or
+  /// two nested calls of checkpoint_activations.
   enum class Memory { kept, checkpointed, nested };
   Kind kind = Kind::plain;
   torch::Dtype dtype = torch::kFloat;
@@ -68,7 +68,7 @@ struct Act {
     wrap,      ///< wrap the module again
     regroup,   ///< call update_process_group
     train,     ///< run some forwards and then one backward
-    pair,      ///< train both models, with the pass of one inside the other's
+    pair,      ///< train both models; the pass of one runs inside the other
     gather,    ///< run passes under a NoSyncGuard, in any number on each rank
     evaluate,  ///< run forwards without gradients
     step,      ///< step the optimizer and treat the gradients as `zero` says
@@ -84,9 +84,9 @@ struct Act {
     miss,  ///< a rank leaves out a part although the options forbid it
     fail   ///< the backward of a rank throws
   };
-  /// A failure or an extra pass on rank `who` alone, before its backward:
-  /// an exception in a forward or in a backward, a forward without a backward,
-  /// or torch::autograd::grad of a loss.
+  /// A failure or an extra pass on rank `rank` alone, before its backward: an
+  /// exception in a forward or in a backward, a forward without a backward, or
+  /// torch::autograd::grad of a loss.
   enum class LocalFailure {
     none,
     in_forward,
@@ -97,17 +97,17 @@ struct Act {
 
   Kind kind = Kind::train;
   int model = 0;
-  int wrapper = 0;           ///< index of one of the model's two wrappers
-  int who = 0;               ///< the rank of miss, fail, hiccup and is_infinite
-  size_t part = 0;           ///< the part of freeze, load, miss, is_infinite
+  int wrapper = 0;  ///< index of one of the model's two wrappers
+  int rank = 0;     ///< of miss, fail, replace, local_failure and is_infinite
+  size_t part = 0;  ///< the part of freeze, load, miss, is_infinite
   File file = File::module;  ///< of load
   bool in_threads = false;   ///< train: forwards and backwards in two threads
   int forwards = 1;          ///< train: number; join: number for each step
   int repeats = 1;           ///< train: number of backwards of each loss
-  LocalFailure hiccup = LocalFailure::none;  ///< `who` continues after it
-  bool is_infinite = false;                  ///< a gradient of `who` has inf
-  std::vector<int> counts;                   ///< numbers of passes or inputs
-  bool flag = false;          ///< the functions below give it a meaning
+  LocalFailure local_failure = LocalFailure::none;  ///< `rank` continues
+  bool is_infinite = false;   ///< a gradient of `rank` has inf
+  std::vector<int> counts;    ///< numbers of passes or inputs
+  bool flag = false;          ///< its meaning: see the functions below
   Zero zero = Zero::to_none;  ///< of step
   double clip = 0;            ///< step: largest norm of gradients; 0: no limit
   double bucket_cap_mb = 25;  ///< of wrap
@@ -115,7 +115,7 @@ struct Act {
   bool keeps_memory = false;  ///< of wrap: gradient_as_bucket_view
   bool syncs = true;          ///< of wrap: init_sync
 
-  /// train: each forward has a backward of its own. Else the losses are added.
+  /// train: each forward has its own backward; otherwise the losses are added.
   bool is_apart() const { return clip > 0; }
   /// gather: the module computes instead of the wrapper.
   bool by_module() const { return flag; }
@@ -127,7 +127,7 @@ struct Act {
   bool by_live() const { return flag; }
   /// load: the checkpoint contains the wrapper instead of the module.
   bool by_wrapper() const { return flag; }
-  /// replace: on all ranks instead of on `who` alone.
+  /// replace: on all ranks instead of on `rank` alone.
   bool on_all() const { return flag; }
   /// preset: gradients of embeddings are dense.
   bool is_dense() const { return flag; }
@@ -139,14 +139,14 @@ struct Act {
   int most() const;
 };
 
-/// Kinds of tensors that an act compares beside buffers and notes.
+/// Tensors that an act compares in addition to buffers and notes.
 struct Compared {
   bool parameters = true;
   bool gradients = true;
 };
 
-/// A module, options and a training, determined by a seed. All gradients and
-/// their means are integers.
+/// A module, options and a training, determined by a seed. Gradients and their
+/// means are integers.
 struct Program {
   uint64_t seed = 0;
   int size = 1;
@@ -176,8 +176,8 @@ struct Program {
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
   /// Returns the tensors that an act compares. Sharded ranks read parameters
-  /// and gradients by collectives. A part of the acts goes without them, so
-  /// that nothing but the wrapper lets ranks wait for each other.
+  /// and gradients by collectives. Some acts do not compare them, so that only
+  /// the wrapper makes ranks wait for each other.
   Compared compared(size_t act) const;
   ExchangeWay::Result result() const {
     return way == nullptr ? ExchangeWay::Result::mean : way->result;
@@ -199,18 +199,18 @@ constexpr int kGoodSteps = 3;
 Program random_program(uint64_t seed);
 
 /// Returns the inputs of a rank in a forward of an act, one for each part: a
-/// factor or row indices; undefined if the rank leaves the part or its gradient
-/// out.
+/// factor or row indices; undefined if the rank leaves out the part or its
+/// gradient.
 std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
                                      int forward,
                                      int rank);
 
-/// Returns the changes that a program's acts make to the module, the gradients,
-/// the wrappers and the threads between steps, as words.
+/// Returns the names of the changes that a program's acts make to the module,
+/// the gradients, the wrappers and the threads between steps.
 std::set<std::string> changes_of(const Program& program);
 
-/// Returns the kinds of parts, options and acts of a program, as words.
+/// Returns the names of a program's kinds of parts, options and acts.
 std::set<std::string> kinds_of(const Program& program);
 
 std::string describe(const Program& program);

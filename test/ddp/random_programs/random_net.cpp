@@ -22,7 +22,7 @@ Tensor normed(torch::nn::BatchNorm1d& norm, const Tensor& input) {
       .sum();
 }
 
-/// Returns 0, and no gradient.
+/// Returns 0; its backward returns an undefined gradient.
 struct Silent : torch::autograd::Function<Silent> {
   static Tensor forward(torch::autograd::AutogradContext* /*context*/,
                         const Tensor& /*weight*/) {

@@ -21,7 +21,8 @@ class RandomNetImpl : public torch::nn::Module {
   /// number of ranks gives integers. In training it also updates the buffers.
   torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
 
-  /// For a module without a wrapper: forwards compute no activation twice.
+  /// Makes forwards compute no activation twice, for a module without a
+  /// wrapper.
   void compute_plainly() { is_plain_ = true; }
 
  private:

@@ -83,8 +83,8 @@ void choose_options(Program& program, Dice& dice) {
   }
 }
 
-/// Returns whether the options do not support a kind of part. A branch replaces
-/// it.
+/// Returns whether the options do not support a kind of part; a branch replaces
+/// the part.
 bool is_refused(const Program& program, Part::Kind kind) {
   switch (kind) {
     case Part::Kind::product:  // gradients are no integers
@@ -94,7 +94,7 @@ bool is_refused(const Program& program, Part::Kind kind) {
              (program.way != nullptr && !program.way->takes_sparse);
     case Part::Kind::norm:  // buffers are float
       return program.precision.buffer_dtype().has_value();
-    case Part::Kind::silent:  // its use differs between ranks
+    case Part::Kind::silent:  // the use differs between ranks
       return program.gathers_shards;
     case Part::Kind::ignored:  // differs between ranks
       return program.shards_optimizer() || program.shards_model;
@@ -159,7 +159,7 @@ Program random_options(uint64_t seed, Dice& dice) {
 }
 
 bool may_keep(const Program& program) {
-  // Shards add means, which is exact for integers only.
+  // Shards add means. The sum is exact only for integers.
   return program.size != 3 && !program.is_lossy() && !program.scales &&
          !program.travels_narrow() &&
          !(program.shards_model && program.has(Part::Kind::product)) &&

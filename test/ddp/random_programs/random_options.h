@@ -5,7 +5,7 @@
 
 namespace ddp::test {
 
-/// Returns a program with everything except its acts.
+/// Returns a program without acts.
 Program random_options(uint64_t seed, Dice& dice);
 
 /// Returns whether gradients stay exact if they are divided twice.

@@ -33,7 +33,7 @@ class ProgramGenerator {
     act.kind = kind;
     act.model = model_;
     act.wrapper = wrapper();
-    act.who = dice_.below(program_.size);
+    act.rank = dice_.below(program_.size);
     act.flag = dice_.chance(50);
     program_.acts.push_back(std::move(act));
     return program_.acts.back();
@@ -93,8 +93,8 @@ class ProgramGenerator {
   }
 
   void regroup() {
-    // A new group records the static graph again. A part that is frozen then
-    // would never train.
+    // A new group records the static graph again. A part that is frozen during
+    // the recording would never train.
     if (program_.unused == Unused::fixed) {
       thaw_all();
     }
@@ -108,7 +108,7 @@ class ProgramGenerator {
     }
   }
 
-  /// Thaws one of the frozen parts.
+  /// Unfreezes one of the frozen parts.
   void thaw() {
     const auto part =
         frozen().begin() + dice_.below(static_cast<int>(frozen().size()));
@@ -120,7 +120,7 @@ class ProgramGenerator {
     return std::count(frozen().begin(), frozen().end(), part) > 0;
   }
 
-  /// Freezes one or several parts, one after the other, or thaws one.
+  /// Freezes one or several parts, one after the other, or unfreezes one part.
   void freeze() {
     if (!frozen().empty() && dice_.chance(60)) {
       return thaw();
@@ -164,7 +164,7 @@ class ProgramGenerator {
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
     act.repeats = may_part && dice_.chance(15) ? 2 : 1;
     if (!program_.gathers_shards && dice_.chance(20)) {
-      act.hiccup =
+      act.local_failure =
           dice_.any_of<Act::LocalFailure>({Act::LocalFailure::in_forward,
                                            Act::LocalFailure::in_backward,
                                            Act::LocalFailure::no_backward,
@@ -173,8 +173,8 @@ class ProgramGenerator {
     has_trained() = true;
     const bool steps_elsewhere = program_.shards_model && act.in_threads;
     step();
-    // If another thread makes the step than the backward pass, other ranks see
-    // its end only when this rank begins a forward.
+    // If the step and the backward pass run on different threads, other ranks
+    // see the end of the step only when this rank begins a forward.
     if (steps_elsewhere) {
       add(Kind::evaluate).counts.assign(program_.size, 1);
     }
@@ -187,7 +187,8 @@ class ProgramGenerator {
       return;
     }
     act.zero = dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
-    // The norm of shards is that of the whole model to rounding.
+    // The norm of shards equals the norm of the whole model only up to
+    // rounding.
     act.clip = !program_.shards_model && dice_.chance(20) ? 4 : 0;
   }
 
@@ -237,11 +238,11 @@ class ProgramGenerator {
     train();
   }
 
-  /// Not with a sharded optimizer: its step would give all ranks the result of
-  /// one rank for parameters that no rank averages. Not in a narrow dtype: the
-  /// sum with the gradients of three forwards may exceed its exact integers.
-  /// Dense gradients of rows only without momentum: LibTorch's sparse momentum
-  /// accepts no dense gradient.
+  /// Adds a preset act, except in two cases. The step of a sharded optimizer
+  /// would give all ranks the result of one rank for parameters that no rank
+  /// averages. In a narrow dtype the sum with the gradients of three forwards
+  /// may exceed the exact integers. Gradients of rows are dense only without
+  /// momentum: LibTorch's sparse momentum accepts no dense gradient.
   void preset() {
     if (program_.shards_optimizer() || program_.travels_narrow()) {
       return;
@@ -267,8 +268,8 @@ class ProgramGenerator {
     }
     auto& act = add(Kind::join);
     act.counts = counts(fewest_inputs(), 4);
-    // All ranks have to make a step that is a collective. Lossy gradients are
-    // only compared between ranks, so their momenta must not differ.
+    // If the step is a collective, all ranks have to make it. Lossy gradients
+    // are only compared between ranks, so the momenta must not differ.
     const bool steps_all = program_.shards_optimizer() || program_.is_lossy();
     act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
     act.forwards = may_keep(program_) && !program_.shards_optimizer() &&

@@ -27,8 +27,8 @@ bool is_note(const std::string& name) {
   return name.rfind("note", 0) == 0;
 }
 
-/// Returns whether `got` is within the tolerance. An expected gradient with an
-/// element that is not finite may be NaN in all elements.
+/// Returns whether `got` is within the tolerance. If an element of the expected
+/// gradient is not finite, all elements may be NaN.
 bool is_near(const Tensor& expected, const Tensor& got, double tolerance) {
   if (!expected.defined() || !got.defined()) {
     return expected.defined() == got.defined();

@@ -41,9 +41,9 @@ bool has_same_state(const Learner& left,
                     const std::string& parameter);
 
 /// Returns the first tensor that differs between ranks although it is expected
-/// to be equal on them; "" if there is none.
-/// @param apart  names of parameters with different states of the ranks'
-///     optimizers. They may be equal by rounding alone.
+/// to be equal; "" if there is none.
+/// @param apart  names of parameters whose optimizers have different states on
+///   the ranks; such a parameter may still be equal on all ranks by rounding.
 std::string first_parting(const std::vector<NamedValues>& expected,
                           const std::vector<NamedValues>& got,
                           const std::set<std::string>& apart);
