@@ -13,9 +13,10 @@ namespace ddp {
 class AllReduce;
 
 namespace detail {
-/// Returns true if the exchange is one of this library's that leave the plain
-/// sum over `ranks` ranks in every element of a dense payload, also in elements
-/// of no gradient. A class derived from them may change elements.
+/// Returns true if the exchange is an `AllReduce` or `SharedMemoryAllReduce`
+/// over `ranks` ranks: it leaves the plain sum in every element of a dense
+/// payload, also in elements of no gradient. A derived class may change
+/// elements.
 bool carries_marks(const Exchange& exchange, int ranks);
 }  // namespace detail
 
@@ -40,7 +41,7 @@ struct AllReduceOptions {
 ///
 /// Example: adds up the time that the host spends in `finish`. On the CPU this
 /// is the wait for the exchange; with NCCL the host does not wait there. All
-/// ranks need the same class of exchange, also of one that only measures:
+/// ranks need the same class of exchange, even if it only measures:
 /// `DistributedDataParallel` throws on all ranks if the classes differ.
 /// @code
 ///   class Timed : public ddp::AllReduce {

@@ -11,11 +11,11 @@
 
 namespace ddp::detail {
 
-/// A bucket that an exchange prescribes. Its payload has no other elements than
-/// gradients and gaps, whose values do not matter.
+/// A bucket that an exchange prescribes. Its payload contains only gradients
+/// and gaps. The values in the gaps do not matter.
 struct PrescribedBucket {
   std::vector<size_t> parameters;  ///< indices of the reducer's parameters
-  std::vector<int64_t> offsets;    ///< of their gradients, in elements
+  std::vector<int64_t> offsets;    ///< of the gradients, in elements
   int64_t numel = 0;               ///< of the payload
 };
 
@@ -23,11 +23,11 @@ struct PrescribedBucket {
 /// their payloads: the result of an exchange does not become `.grad` of the
 /// reducer's parameters.
 ///
-/// - A payload has memory, of `Exchange::allocate` and not zeroed, from its
-///   first gradient to the return of its `finish`, which is called as soon as
-///   the next bucket has started. So two buckets have memory at once, or more
-///   if gradients come in another order.
-/// - The `.grad` of a parameter is released when it was copied into its bucket.
+/// - A payload has memory from `Exchange::allocate`, not zeroed, from its first
+///   gradient to the return of its `finish`. `finish` is called as soon as the
+///   next bucket has started. So two buckets have memory at once, or more if
+///   gradients come in another order.
+/// - A parameter's `.grad` is released after its copy into the bucket.
 class BucketConsumer {
  public:
   virtual ~BucketConsumer() = default;
@@ -45,7 +45,7 @@ class BucketConsumer {
   virtual void keep_local(size_t parameter) = 0;
 
   /// Replaces the marks of a pass by the sums over the ranks. Called after
-  /// `finish` of the last bucket: the rank has ended the pass.
+  /// `finish` of the last bucket.
   virtual void sum_marks(const at::Tensor& marks) = 0;
 
   /// Called at the end of a pass that has succeeded.

@@ -13,11 +13,11 @@ namespace ddp {
 
 /// Sends gradients in another dtype than their parameters have: converts each
 /// bucket, passes it to an inner exchange and converts the result back. With
-/// torch::kBFloat16 or torch::kHalf float gradients need half the bytes; they
-/// are rounded once and then summed in that dtype. With torch::kFloat the
-/// gradients of a bfloat16 network are summed in float. Corresponds to
-/// PyTorch's bf16_compress_hook, fp16_compress_hook and their wrappers, and to
-/// the reduce_dtype of its mixed precision.
+/// torch::kBFloat16 or torch::kHalf, float gradients need half the bytes, are
+/// rounded once and are summed in that dtype. With torch::kFloat the gradients
+/// of a bfloat16 network are summed in float. Corresponds to PyTorch's
+/// bf16_compress_hook, fp16_compress_hook and their wrappers, and to the
+/// reduce_dtype of its mixed precision.
 ///
 /// The reducer multiplies the gradients by the inner exchange's `scale` when it
 /// fills a bucket, so before the conversion: by 1 / ranks for a mean, by 1 for
@@ -26,9 +26,8 @@ namespace ddp {
 /// sparse, complex or already of this dtype is passed on unchanged.
 ///
 /// Costs memory for the converted buckets between `start` and `finish`, and one
-/// all-reduce of a few elements per pass for the ranks' marks, which cannot use
-/// the converted bucket. CPU ranks use Gloo, also within a
-/// `SharedMemoryAllReduce`.
+/// all-reduce of a few elements per pass, in which the ranks compare the pass.
+/// CPU ranks use Gloo, even if the inner exchange is a `SharedMemoryAllReduce`.
 ///
 /// Example:
 /// @code
@@ -47,8 +46,8 @@ class CastExchange : public Exchange {
   /// @param inner  exchange of the converted buckets.
   /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble; the same on all
   ///   ranks, which is not checked.
-  /// @throws c10::Error for another dtype, if `inner` is null, or if a model or
-  ///   another exchange has it.
+  /// @throws c10::Error for another dtype, if `inner` is null, or if it belongs
+  ///   to a model or another exchange.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   double scale(int ranks) const override { return inner_->scale(ranks); }

@@ -30,8 +30,9 @@ struct GradientBucket {
 
   /// The gradients, already multiplied by `Exchange::scale`. Two kinds:
   /// - dense: one dimension, contiguous, one dtype and device. The gradients
-  ///   lie one after the other, followed in the last bucket of an `AllReduce`
-  ///   by the ranks' marks. The number of elements is the same on every rank.
+  ///   lie one after the other. In the last bucket of an `AllReduce` a few
+  ///   elements follow, in which the ranks compare the pass. The number of
+  ///   elements is the same on every rank.
   /// - sparse: one sparse gradient, a coalesced COO tensor. Each rank has its
   ///   own rows, and no rows if the rank has no gradient.
   at::Tensor payload;
@@ -55,15 +56,15 @@ struct GradientBucket {
 /// Defines how ranks combine their gradients: the processing of a bucket
 /// between the arrival of its last gradient and the optimizer's step. The
 /// reducer decides when, the exchange decides how. The default is `AllReduce`.
-/// A wrapper whose CPU ranks are on one host has the default
-/// `SharedMemoryAllReduce`. Other exchanges compress the gradients, call a hook
-/// or measure time. Set an exchange with
-/// `DistributedDataParallelOptions::exchange`, or pass it to a `Reducer`.
+/// For CPU ranks on one host a wrapper's default is `SharedMemoryAllReduce`.
+/// Other exchanges compress the gradients, call a hook or measure time. Set an
+/// exchange with `DistributedDataParallelOptions::exchange`, or pass it to a
+/// `Reducer`.
 ///
-/// In a reduced backward pass (not under a `NoSyncGuard`) every rank calls
-/// `start` once and then `finish` once for each bucket. In a world of one only
-/// an exchange that the program has set is called. So does a rank without
-/// inputs left in a `Join`, for each pass of the other ranks:
+/// In a world of one only an exchange that the program has set is called. In a
+/// reduced backward pass (not under a `NoSyncGuard`) every rank calls `start`
+/// once and then `finish` once for each bucket. A rank without inputs left in a
+/// `Join` does the same for each pass of the other ranks:
 /// @verbatim
 ///   hook of the last gradient of bucket 0 -> start(0)    while the pass runs
 ///   hook of the last gradient of bucket 1 -> start(1)
@@ -72,10 +73,10 @@ struct GradientBucket {
 /// @endverbatim
 /// The place of a parameter that gets no gradient in the pass holds the scaled
 /// `.grad` of earlier local passes, or zeros if there is none, so every rank
-/// makes the same calls. An exchange may keep state of its own
-/// between `start` and `finish` and between passes (works, error feedback,
-/// times). One object therefore serves one reducer or one other exchange; a
-/// second one throws c10::Error while the first one lives.
+/// makes the same calls. An exchange may keep state between `start` and
+/// `finish` and between passes (works, error feedback, times). One object
+/// therefore serves one reducer or one other exchange. A second owner throws
+/// c10::Error while the first owner lives.
 ///
 /// Contract:
 /// - `start` and `finish` are called in the order of `index`, which is the same
@@ -90,19 +91,19 @@ struct GradientBucket {
 /// - The payload may have other memory in the next pass: keep no reference to
 ///   it after `finish`. The plan (the assignment of gradients to buckets) is
 ///   fixed before the first `start` and does not change.
-/// - Threads and streams: `start` runs after the gradient that completes the
-///   bucket and all earlier ones, on the thread that has computed the last of
-///   these: on the CPU usually the one that called `backward()`, on a GPU one
-///   of autograd's. Or it runs at the end of the pass (usually in the first
-///   pass). The current stream has waited for the streams that filled the
-///   bucket. `finish` runs on the thread that ends the pass (with GPUs mostly
-///   one of autograd's), on the caller's stream. The calls never overlap.
-///   Gradient recording is off. Do not synchronise the host.
+/// - Threads and streams: `start` runs when its bucket and all earlier buckets
+///   are full, on the thread that has computed the last gradient: on the CPU
+///   usually the thread that called `backward()`, on a GPU a thread of
+///   autograd. In the first pass `start` usually runs at the end of the pass.
+///   The current stream has waited for the streams that filled the bucket.
+///   `finish` runs on the thread that ends the pass (with GPUs mostly a thread
+///   of autograd), on the caller's stream. The calls never overlap. Gradient
+///   recording is off. Do not synchronise the host.
 /// - An exception from `start` or `finish` ends the pass at once: this rank's
 ///   `backward()` throws it, a group of the job is closed on this rank, and the
-///   other ranks get its text; see `Reducer`. In another group they wait until
-///   this rank has left or their time-out expires. The values of `.grad` are
-///   unspecified after a failed pass.
+///   other ranks get its text; see `Reducer`. In another group the other ranks
+///   wait until this rank has left or the time-out is over. The values of
+///   `.grad` are unspecified after a failed pass.
 ///
 /// Example: gradients are sent as bfloat16.
 /// @code
@@ -144,8 +145,8 @@ class Exchange : public Stateful {
  public:
   /// Returns the factor that gradients are multiplied by when they are copied
   /// into the bucket (on the CPU in the same pass over memory): 1 / ranks for a
-  /// mean that is computed from sums (the default), 1 if the exchange divides
-  /// by itself. Called at the beginning of each pass. The result may differ
+  /// mean that is computed from sums (the default), 1 if the exchange itself
+  /// divides. Called at the beginning of each pass. The result may differ
   /// between ranks.
   /// @param ranks  number of ranks of the reducer or, in a `Join` that divides
   ///   by the ranks with inputs, their number.
@@ -153,8 +154,8 @@ class Exchange : public Stateful {
   virtual double scale(int ranks) const;
 
   /// Returns zeros of one dimension as the memory of a dense payload. The
-  /// reducer calls this when it is constructed, for a new plan, and before a
-  /// pass in which the program still holds a gradient of the bucket; the last
+  /// reducer calls this in its constructor, for a new plan, and before a pass
+  /// in which the program still holds a gradient of the bucket. The last call
   /// happens on single ranks, so the call is not collective. The memory becomes
   /// `.grad` and may outlive this object. The tensor needs a storage of its own
   /// and begins at the storage's first element. On a GPU the storage needs an
@@ -165,27 +166,25 @@ class Exchange : public Stateful {
   virtual at::Tensor allocate(int64_t numel, const at::TensorOptions& options);
 
   /// Returns the reason why this exchange cannot process sparse payloads, as
-  /// the beginning of an error message that goes on with the parameter's name;
-  /// empty if it can. Called once; the reducer's construction throws this error
-  /// if a parameter has sparse gradients. The default refuses.
+  /// the beginning of an error message that continues with the parameter's
+  /// name; empty if it can. Called once; the reducer's constructor throws this
+  /// error if a parameter has sparse gradients. The default refuses.
   virtual std::string refuses_sparse() const;
 
   /// Begins the exchange of a full bucket and returns without waiting for other
   /// ranks. The exchange owns the payload until `finish` has returned.
   virtual void start(const GradientBucket& bucket) = 0;
 
-  /// Ends the exchange: work that the caller's stream gets afterwards sees the
-  /// result.
+  /// Ends the exchange: later work of the caller's stream sees the result.
   virtual void finish(const GradientBucket& bucket) = 0;
 
-  /// Called if a pass has failed: an exception as above, a missing gradient, a
-  /// gradient that does not fit its bucket, a pass of another thread, an
-  /// exception of the program that has left the pass. Mostly not every started
-  /// bucket was finished, but perhaps no bucket was started or all were
+  /// Called if a pass has failed: by an exception as above, a missing gradient,
+  /// a gradient that does not fit its bucket, a pass of another thread, or an
+  /// exception of the program. Any number of buckets may have been started and
   /// finished. No pass follows. Not called if the reducer gets another group
-  /// after such an exception. Release the works here: over Gloo a work that is
-  /// still referenced keeps the connections open, and another rank waits on
-  /// them until its time-out.
+  /// after an exception of the program. Release the works here: over Gloo a
+  /// work that is still referenced keeps the connections open, and another rank
+  /// waits on them until its time-out.
   virtual void abandon() noexcept {}
 
   /// Returns this rank's state for a resumed training: a dict of tensors by
@@ -212,7 +211,8 @@ class Exchange : public Stateful {
 namespace detail {
 
 /// For `Exchange::scale`: checks that an exchange over `size` ranks is over all
-/// ranks of the reducer. Each part of them would else train a model of its own.
+/// ranks of the reducer. Otherwise each part of the ranks would train its own
+/// model.
 /// @throws c10::Error if `size` is below `ranks`.
 void check_covers(int size, int ranks);
 

@@ -15,13 +15,13 @@ namespace ddp {
 
 /// Adapts a function to an exchange, like PyTorch's register_comm_hook. The
 /// hook is called once for each bucket of each pass, when the bucket is full.
-/// The hook returns at once; the end of the pass waits for its result. As in
+/// The hook returns at once; the end of the pass waits for the result. As in
 /// PyTorch the gradients have not been divided. A hook does not learn how many
 /// ranks have inputs left in a `Join`, so divide_by_initial_world_size(false)
 /// does not change its result. A hook keeps its state in its captures.
 ///
-/// Example: an all-reduce that counts its buckets, then an all-reduce whose
-/// result is processed further.
+/// Example: an all-reduce that counts its buckets, and an all-reduce with a
+/// clamped result.
 /// @code
 ///   auto buckets = std::make_shared<int64_t>(0);
 ///   auto group = ddp::process_group();
@@ -48,14 +48,15 @@ namespace ddp {
 ///       net, ddp::DistributedDataParallelOptions().exchange(exchange));
 /// @endcode
 ///
-/// A callback of a future must not hold a process group: it is destroyed on the
-/// group's own thread, which ends the process if it holds the last reference.
+/// A callback of a future must not hold a process group. The callback is
+/// destroyed on the group's own thread, and the process ends if the last
+/// reference to the group is destroyed there.
 ///
 /// At the end of the pass this class only waits for the results; derive from
 /// `Exchange` to do other work there. The rules of `Exchange` about order,
 /// threads and streams apply. All ranks must use hooks that make the same
-/// calls. Hooks receive sparse payloads too. An exception of a hook is one of
-/// `Exchange::start`.
+/// calls. Hooks receive sparse payloads too. An exception of a hook counts as
+/// an exception of `Exchange::start`.
 class HookExchange : public Exchange {
  public:
   /// A future of LibTorch.

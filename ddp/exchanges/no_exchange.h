@@ -7,12 +7,12 @@
 namespace ddp {
 
 /// Leaves each rank its own gradients, undivided also in a `Join`. A parameter
-/// without a gradient is an error, as with other exchanges. For training that
-/// synchronises the ranks in another way, and for measuring the cost of
-/// communication. Corresponds to PyTorch's noop_hook. The ranks still compare
-/// their passes with an all-reduce of a few elements per pass, so each pass
-/// waits for the slowest rank; under a `NoSyncGuard` it does not. Buffers are
-/// still copied from rank 0 in each reduced pass, unless
+/// without a gradient is an error, as with other exchanges. Use it for a
+/// training that synchronises the ranks in another way, and to measure the cost
+/// of communication. Corresponds to PyTorch's noop_hook. The ranks still
+/// compare their passes with an all-reduce of a few elements per pass, so each
+/// pass waits for the slowest rank, unless it is under a `NoSyncGuard`. Buffers
+/// are still copied from rank 0 in each reduced pass, unless
 /// `broadcast_buffers(false)`.
 ///
 /// The parameters of the ranks differ from the first step on. A `GradScaler`

@@ -191,7 +191,7 @@ struct PowerSGD::Bucket {
   std::vector<at::Tensor> gradients;  // views of the payload
   at::Tensor sent;                    // uncompressed gradients, then all P
   at::Tensor qs;
-  std::optional<c10::Stream> stream;  // that has filled it
+  std::optional<c10::Stream> stream;  // that has filled the bucket
   c10::intrusive_ptr<c10d::Work> work;
 };
 
@@ -258,9 +258,9 @@ void PowerSGD::send(Bucket& bucket) {
   }
 }
 
-/// At the end of the first pass, because it waits for the other ranks. Until
-/// then nothing is sent: collectives of unequal sizes would block for ever or
-/// add unrelated elements.
+/// Runs at the end of the first pass, because it waits for the other ranks.
+/// Until then nothing is sent: collectives of unequal sizes would block for
+/// ever or add unrelated elements.
 void PowerSGD::verify_options(c10::Device device) {
   detail::verify_across_ranks(*group_,
                               device,
@@ -478,8 +478,9 @@ c10::IValue PowerSGD::state_dict() const {
   return state;
 }
 
-/// Returns a state of today for one without passes, as this class once saved it
-/// after them, or as the second part of a SwitchExchange.
+/// Adds the number of passes to a state without it: earlier versions saved such
+/// a state after the uncompressed passes, or with a prefix and a number of
+/// passes left.
 c10::IValue PowerSGD::updated(const c10::IValue& state) const {
   const std::string prefix = "later.";
   auto result = state.toGenericDict().copy();

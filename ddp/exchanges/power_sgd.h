@@ -51,7 +51,8 @@ class SeedDraws {
 /// @endcode
 struct PowerSGDOptions {
   /// Rank of the matrices that are sent, at least 1. A higher rank is more
-  /// exact and needs more bytes. Usual are 1 to 4, for some language models 32.
+  /// exact and needs more bytes. Usual values are 1 to 4, and 32 for some
+  /// language models.
   TORCH_ARG(int64_t, rank) = 1;
   /// A gradient is compressed only if it becomes smaller by more than this
   /// factor. Must be positive. Vectors are sent uncompressed, unless the factor
@@ -96,21 +97,22 @@ struct PowerSGDStatistics {
 /// use P Q^T as its mean. The compression error of a rank is added to its next
 /// gradient. All other dense gradients are averaged uncompressed. Sparse ones
 /// are refused: the model's constructor throws c10::Error. The results equal
-/// those of PyTorch's powerSGD_hook up to rounding; but a gradient of zeros
-/// does not become NaN here, and one of lower rank does not become noise.
+/// the results of PyTorch's powerSGD_hook up to rounding, except that a
+/// gradient of zeros does not become NaN, and a gradient of lower rank than
+/// `rank` does not become noise.
 ///
 /// In a step the ranks all-reduce the elements of all uncompressed gradients
 /// and (n + m) rank elements for each compressed matrix; over p ranks, each
-/// rank sends 2(p-1)/p times as many. The second half of the exchange, from P
-/// to Q, runs at the end of the pass, so this exchange is worthwhile if the
-/// network is much slower than the computation.
+/// rank sends 2(p-1)/p times as many elements. The second half of the exchange,
+/// from P to Q, runs at the end of the pass, so this exchange is worthwhile if
+/// the network is much slower than the computation.
 ///
 /// A compressed gradient with inf or NaN on any rank becomes NaN as a whole on
-/// all ranks, and the error and factors of its parameter keep their values; of
-/// an uncompressed one only these elements are not finite. So a `GradScaler`
-/// skips the step and the training goes on. Errors are stored multiplied by the
-/// loss scale of their pass; if the loss scale changes by a factor of 2, the
-/// error of one pass gets the weight 2 or 1/2.
+/// all ranks, and the error and factors of its parameter keep their values. In
+/// an uncompressed gradient only these elements are not finite. So a
+/// `GradScaler` skips the step and the training continues. Errors are stored
+/// multiplied by the loss scale of their pass; if the loss scale changes by a
+/// factor of 2, the error of one pass gets the weight 2 or 1/2.
 ///
 /// Source: Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression
 /// for Distributed Optimization", NeurIPS 2019.

@@ -57,7 +57,8 @@ class QuantizedExchange : public Exchange {
   /// @param group  the ranks.
   /// @param block  count of numbers that share a scale, a positive multiple of
   ///   4. A smaller block is more exact and needs more bytes.
-  /// @throws c10::Error if `group` is null, or for another block length.
+  /// @throws c10::Error if `group` is null, or if `block` is no positive
+  ///   multiple of 4.
   explicit QuantizedExchange(c10::intrusive_ptr<c10d::Backend> group,
                              int64_t block = 256);
 

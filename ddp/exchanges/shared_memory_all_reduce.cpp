@@ -14,8 +14,7 @@
 namespace ddp {
 namespace {
 
-/// A sum whose part of this rank is done where the rank starts it and waits for
-/// it.
+/// A sum in shared memory. The constructor and `wait` compute this rank's part.
 class SharedWork : public c10d::Work {
  public:
   SharedWork(std::shared_ptr<detail::SharedSums> sums,
@@ -121,7 +120,7 @@ c10::intrusive_ptr<c10d::Work> SharedMemoryAllReduce::start_shared_sum(
     }
     return work;
   } catch (const std::exception& error) {
-    // The start of a sum goes on with the earlier ones, which may fail.
+    // The start of a sum also continues earlier sums, which may fail.
     detail::fail_collective(
         group(), "a sum of gradients", detail::text_of(error));
   }

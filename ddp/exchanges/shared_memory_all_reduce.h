@@ -13,18 +13,18 @@ class SharedSums;
 /// An `AllReduce` that sums dense gradients of CPU ranks in memory that all
 /// ranks map. The default exchange of `DistributedDataParallel` over a group of
 /// the job, with Gloo. The ranks have to be on one host: one kernel, one user,
-/// one namespace of processes and one of the network. The gradients of ranks on
-/// several hosts, on GPUs, sparse ones, and gradients of ranks that cannot map
-/// memory are summed by the group's all-reduce. So are the gradients of all
-/// ranks after ProcessGroupOptions::shared_memory(false) or with the variable
-/// DDP_SHARED_MEMORY=0 on any rank, and payloads in memory that `allocate` has
-/// not given, as those of a `CastExchange`. Over a Gloo backend that the
-/// program has made itself, a wait for a dead rank lasts until the time-out.
-/// For 3 or more ranks the two ways differ in the last bits of a sum.
+/// one namespace of processes and one of the network. The group's all-reduce
+/// sums all other payloads: of ranks on several hosts, on GPUs or without
+/// memory that they can map, sparse payloads, and payloads in memory that is
+/// not from `allocate`, for example of a `CastExchange`. It sums all payloads
+/// after ProcessGroupOptions::shared_memory(false) or with the variable
+/// DDP_SHARED_MEMORY=0 on any rank. Over a Gloo backend that the program has
+/// made itself, a wait for a dead rank lasts until the time-out. For 3 or more
+/// ranks the two sums differ in the last bits.
 ///
 /// `.grad` lies in that memory, which a forked child does not have. The memory
-/// may outlive this object. A rank sums its part of a bucket in `start` and
-/// `finish` alone, so a rank that does not call them holds up the others. If a
+/// may outlive this object. A rank sums its part of a bucket only in `start`
+/// and `finish`, so a rank that does not call them holds up the others. If a
 /// rank fails between `start` and `finish`, all ranks fail in this sum or the
 /// next one.
 ///
@@ -46,7 +46,7 @@ class SharedMemoryAllReduce : public AllReduce {
   /// Returns memory that the ranks share, if the ranks can map some.
   /// @throws c10::Error if the kernel gives this rank none.
   at::Tensor allocate(int64_t numel, const at::TensorOptions& options) override;
-  /// Ends the other ranks' waits for this rank.
+  /// Ends the waits of the other ranks for this rank.
   void abandon() noexcept override;
 
  protected:

@@ -26,8 +26,8 @@ struct BackendSpec {
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// Called while the ranks connect. May be null.
   PeerFailure peer_failure;
-  /// Host whose route selects the network interface that Gloo listens on; empty
-  /// if all ranks are on this machine.
+  /// Gloo listens on the network interface of the route to this host; empty if
+  /// all ranks are on this machine.
   std::string interface_hint;
   std::string name;        ///< group name, for NCCL's log
   std::vector<int> ranks;  ///< world rank of each group rank
@@ -76,7 +76,7 @@ bool may_be_working(c10d::Backend& backend);
 /// same hash and number; does nothing for other backends. Without tags Gloo
 /// pairs the n-th collective of one rank with the n-th of another, also if the
 /// calls differ. The result is then wrong, or a message that is longer than
-/// expected ends the process. Ranks whose tags differ wait.
+/// expected ends the process. Ranks with different tags wait.
 /// @param number  of the collective in the group of the job. Sums in shared
 ///   memory count, too.
 void tag_next_collective(c10d::Backend& backend, size_t hash, uint64_t number);
@@ -96,8 +96,8 @@ void connect_gpu(c10::intrusive_ptr<c10d::Backend> backend,
 /// process continues: the first group sets TORCH_NCCL_ASYNC_ERROR_HANDLING=2,
 /// unless the variable has another value than 1, the value set by launchers.
 /// LibTorch's trace is then dumped after a time-out only with
-/// TORCH_NCCL_DUMP_ON_TIMEOUT=1. A guest sets no variable, so that LibTorch's
-/// watchdog ends the process unless the host has set them.
+/// TORCH_NCCL_DUMP_ON_TIMEOUT=1. A guest sets no variable: LibTorch's watchdog
+/// ends the process unless the host has set the variables.
 /// @throws c10::Error if this LibTorch was built without CUDA or with another
 ///   NCCL version than ddp, if the ranks have not connected in time, or if
 ///   `spec.peer_failure` gives a reason. NCCL cannot be cancelled then: the

@@ -105,8 +105,8 @@ std::string line_of(const at::Tensor& outline) {
                                                 outline.sizes().slice(1)));
 }
 
-/// Returns the outlines of the ranks' tensors. An undefined tensor counts as
-/// zero rows like those of the other ranks, if these have rows.
+/// Returns the outlines of the ranks' tensors. An undefined tensor becomes zero
+/// rows of the other ranks' sizes, if their tensors have rows.
 /// @throws c10::Error, the same on every rank, if they do not fit together.
 Tensors outlines_of(const std::vector<std::string>& headers, const char* what) {
   Tensors outlines;

@@ -83,8 +83,8 @@ at::Tensor broadcast(const at::Tensor& tensor,
 ///   dimensions, all ranks must have a tensor without dimensions.
 /// @param group  null: all ranks.
 /// @returns new tensors without autograd history, on the device of `tensor` (if
-///   that is undefined, on the CPU, or with NCCL on the rank's GPU); they are
-///   undefined if the tensors of all ranks are.
+///   that is undefined, on the CPU, or with NCCL on the rank's GPU); all of
+///   them are undefined if the tensors of all ranks are undefined.
 /// @throws c10::Error on every rank if the tensors do not fit together (the
 ///   message names the ranks); if a rank has left or the group's time-out is
 ///   over. With NCCL the last transfer of a tensor on a GPU is only queued, as

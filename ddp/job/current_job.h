@@ -13,12 +13,12 @@ namespace ddp::detail {
 
 /// Tells the other ranks why this process is about to end, or why it takes no
 /// further part in `group`, for their errors. Does nothing without a job.
-/// Thread-safe, also while another thread calls `ddp::destroy_process_group`;
-/// so is the next function.
+/// Thread-safe, even while another thread calls `ddp::destroy_process_group`.
 void report_fatal_error(const std::string& text,
                         const std::string& group = "") noexcept;
 
 /// Tells all ranks that a stop is requested. Does nothing without a job.
+/// Thread-safe as above.
 void request_stop();
 
 /// As `ddp::new_group`, with the backend "nccl" or "gloo" instead of the job's.
@@ -43,9 +43,7 @@ c10::intrusive_ptr<c10d::Backend> sibling_group(
 /// ProcessGroupOptions::shared_memory(false) or with DDP_SHARED_MEMORY=0.
 bool wants_shared_memory();
 
-/// Pure: the host whose route selects the network interface of a job's Gloo
-/// groups (`BackendSpec::interface_hint`); empty if all ranks are on this
-/// machine.
+/// Pure: returns the `BackendSpec::interface_hint` of a job's groups.
 std::string interface_hint_of(const WorkerEnv& env);
 
 }  // namespace ddp::detail

@@ -29,8 +29,8 @@ inline std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Runs `work` and returns its result. Any error becomes a c10::Error of the
-/// attempt and the reason: "Cannot load a.pt: No such file or directory".
+/// Runs `work` and returns its result. Any error becomes a c10::Error with the
+/// attempt and the reason: "Cannot load a.pt: Permission denied".
 template <class Work>
 auto explain(const std::string& attempt, const Work& work) {
   try {

@@ -118,34 +118,34 @@ void Join::verify() const {
                       : "Expected models that can join, but got " + refusal);
 }
 
-JoinTurn Join::announce(const Joinable& who) {
-  TORCH_CHECK(busy_ == nullptr || busy_ == &who,
+JoinTurn Join::announce(const Joinable& joinable) {
+  TORCH_CHECK(busy_ == nullptr || busy_ == &joinable,
               "Expected ",
               busy_->join_name(),
               " to end its turn before ",
-              who.join_name(),
+              joinable.join_name(),
               " begins one in a Join; call backward() for each model alone");
   TORCH_CHECK(!is_finishing_,
               "Expected no ",
-              who.join_name(),
+              joinable.join_name(),
               " in the function that finish() of a Join calls, because the "
               "Join makes its turns, but got one; leave it out of the "
               "function, or out of the Join");
   int index = 1;
-  for (const Joinable& joinable : joinables_) {
-    if (&joinable == &who) {
+  for (const Joinable& other : joinables_) {
+    if (&other == &joinable) {
       break;
     }
     ++index;
   }
   const auto turn = turn_of(exchange(index));
   check_even(turn);
-  busy_ = &who;
+  busy_ = &joinable;
   return turn;
 }
 
-void Join::done(const Joinable& who) {
-  if (busy_ == &who) {
+void Join::done(const Joinable& joinable) {
+  if (busy_ == &joinable) {
     busy_ = nullptr;
   }
 }
@@ -186,7 +186,7 @@ void Join::finish(const std::function<void()>& after_turn) {
 std::vector<int> Join::exchange(int mine) {
   auto input = at::full({1}, mine, at::kInt).to(device());
   auto output = at::empty({group_->getSize()}, input.options());
-  const char* what = "all-gather of who has inputs left";
+  const char* what = "all-gather of the ranks with inputs";
   detail::wait(group_->_allgather_base(output, input), *group_, what);
   const auto host = detail::copy_result(output, c10::kCPU, *group_, what);
   const int* begin = host.const_data_ptr<int>();

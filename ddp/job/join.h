@@ -30,7 +30,7 @@ struct JoinTurn {
 /// If `join()` is not null, a Joinable calls `join()->announce(*this)` before
 /// each of its communicating steps, and `join()->done(*this)` after it.
 ///
-/// Example, a sum that the ranks make in each step:
+/// Example: a sum over the ranks in each step.
 /// @code
 ///   class Hits : public ddp::Joinable {
 ///    public:
@@ -129,7 +129,7 @@ struct JoinOptions {
 /// The optimizer of a rank without inputs does not step, so its momentum would
 /// differ afterwards. Pass the step to `finish`, which runs it after each pass,
 /// to keep the optimizer equal on all ranks. With several joinables it runs
-/// after the turn of each of them and does not learn of which.
+/// after the turn of each joinable.
 ///
 /// A Join does not shadow the program's own collectives in the loop. Unless
 /// throw_on_early_termination is set, the following are errors in the loop:
@@ -149,8 +149,9 @@ struct JoinOptions {
 /// Thread contract: one thread constructs, finishes and destroys the Join, and
 /// steps the optimizers between.
 ///
-/// The joinables must outlive the Join. If the Join is destroyed without
-/// `finish` (an exception), it releases them and does not communicate.
+/// The joinables must outlive the Join. If an exception destroys the Join
+/// without `finish`, the destructor releases the joinables and does not
+/// communicate.
 ///
 /// Example:
 /// @code
@@ -190,14 +191,14 @@ class Join {
   /// its end) that lets ranks continue without inputs.
   static bool is_running();
 
-  /// Tells the other ranks that this rank has inputs and that `who`
-  /// communicates next. A joinable calls it. Collective.
+  /// Tells the other ranks that this rank has inputs and that `joinable`
+  /// communicates next. Called by the joinable. Collective.
   /// @throws c10::Error in the function of `finish`, and before another
   ///   joinable has called `done`.
-  JoinTurn announce(const Joinable& who);
+  JoinTurn announce(const Joinable& joinable);
 
-  /// Ends the announced step. A joinable calls it.
-  void done(const Joinable& who);
+  /// Ends the announced step. Called by the joinable.
+  void done(const Joinable& joinable);
 
  private:
   void verify() const;

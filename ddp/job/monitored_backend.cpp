@@ -137,7 +137,7 @@ std::optional<Departure> MonitoredBackend::departed_member(
 }
 
 void MonitoredBackend::begin_wait(const c10d::Work* work,
-                                  const std::string& what) {
+                                  const std::string& operation) {
   const std::lock_guard lock(activity_mutex_);
   uint64_t number = started_;
   for (uint64_t back = 0; work != nullptr && back < starts_.size(); ++back) {
@@ -149,7 +149,7 @@ void MonitoredBackend::begin_wait(const c10d::Work* work,
   }
   waits_.push_back({number,
                     "",
-                    what,
+                    operation,
                     std::chrono::steady_clock::now(),
                     std::this_thread::get_id()});
 }
@@ -177,8 +177,9 @@ GroupActivity MonitoredBackend::progress() const {
   }
   for (auto& wait : activity.waits) {
     wait.call = call_of(wait.number);
-    if (wait.what.find("gradient") != std::string::npos) {
-      wait.what += " in backward pass " + std::to_string(record_->passes());
+    if (wait.operation.find("gradient") != std::string::npos) {
+      wait.operation +=
+          " in backward pass " + std::to_string(record_->passes());
     }
   }
   return activity;
@@ -250,17 +251,18 @@ bool MonitoredBackend::has_failed() const {
   return backend && backend->getError() != c10d::ErrorType::SUCCESS;
 }
 
-std::string MonitoredBackend::failure(const std::string& what) const {
+std::string MonitoredBackend::failure(const std::string& operation) const {
   const bool is_ours = state_ == State::aborted;
   if (const auto reason = abort_reason(); !reason.empty()) {
-    return "rank " + std::to_string(world_rank()) + ": " + what +
+    return "rank " + std::to_string(world_rank()) + ": " + operation +
            " failed: " + reason;
   }
   if (const auto departure = departed_member(
           is_ours ? std::chrono::milliseconds(0) : kNewsPatience)) {
-    return error_of(what, *departure);
+    return error_of(operation, *departure);
   }
-  return "rank " + std::to_string(world_rank()) + ": " + what + " failed: " +
+  return "rank " + std::to_string(world_rank()) + ": " + operation +
+         " failed: " +
          (is_ours ? "the program has aborted the group"
                   : "NCCL has lost a connection, or a collective took longer "
                     "than the time-out, and LibTorch has aborted the group. "
@@ -268,24 +270,24 @@ std::string MonitoredBackend::failure(const std::string& what) const {
                     "checkpoint. LibTorch's log above says more");
 }
 
-void MonitoredBackend::check_not_aborted(const std::string& what) const {
+void MonitoredBackend::check_not_aborted(const std::string& operation) const {
   if (state_ == State::aborted || has_failed()) {
-    const auto error = failure(what);
+    const auto error = failure(operation);
     record_->mark_told();
     TORCH_CHECK(false, error);
   }
 }
 
-std::string MonitoredBackend::error_of(const std::string& what,
+std::string MonitoredBackend::error_of(const std::string& operation,
                                        const Departure& departure) const {
-  return "rank " + std::to_string(world_rank()) + ": " + what +
+  return "rank " + std::to_string(world_rank()) + ": " + operation +
          " failed: " + describe(departure, record_->passes());
 }
 
-void MonitoredBackend::fail(const std::string& what,
+void MonitoredBackend::fail(const std::string& operation,
                             const Departure& departure) const {
   record_->mark_told();
-  TORCH_CHECK(false, error_of(what, departure));
+  TORCH_CHECK(false, error_of(operation, departure));
 }
 
 void MonitoredBackend::connect(c10::Device device) {
@@ -331,9 +333,9 @@ c10d::Backend& MonitoredBackend::for_collective(
   return backend;
 }
 
-void MonitoredBackend::check_departures(const char* what) const {
+void MonitoredBackend::check_departures(const char* operation) const {
   if (const auto departure = departed_member()) {
-    fail(what, *departure);
+    fail(operation, *departure);
   }
 }
 

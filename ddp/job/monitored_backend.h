@@ -40,24 +40,24 @@ struct AveragedPass {
 
 /// A wait of one thread for a collective of a group.
 struct GroupWait {
-  uint64_t number = 0;  ///< of the collective
-  std::string call;     ///< "allreduce of 64 Float"
-  std::string what;     ///< "all-reduce of gradient bucket 1"
+  uint64_t number = 0;    ///< of the collective
+  std::string call;       ///< "allreduce of 64 Float"
+  std::string operation;  ///< "all-reduce of gradient bucket 1"
   std::chrono::steady_clock::time_point since;
   std::thread::id thread;
 };
 
-/// What this rank does in a group.
+/// The collectives and waits of this rank in a group.
 struct GroupActivity {
   uint64_t started = 0;  ///< number of the last collective started
   /// The last calls, up to `started`; empty if no thread waits.
   std::vector<std::string> calls;
-  std::thread::id last_thread;  ///< that has started it, or made the group
+  std::thread::id last_thread;  ///< has started it, or made the group
   std::vector<GroupWait> waits;
 };
 
-/// What is the same on all ranks in the start of a collective, for errors that
-/// compare the ranks' calls.
+/// A started collective, with the properties that are equal on all ranks, for
+/// errors that compare the ranks' calls.
 struct CollectiveStart {
   /// Returns "broadcast from rank 0 of 64 Float".
   std::string text() const;
@@ -130,7 +130,7 @@ class MonitoredBackend : public c10d::Backend {
 
   /// Records that this thread waits for a collective, until `end_wait`.
   /// @param work  of the collective; null: the last one that has started.
-  void begin_wait(const c10d::Work* work, const std::string& what);
+  void begin_wait(const c10d::Work* work, const std::string& operation);
   void end_wait();
   GroupActivity progress() const;
 
@@ -154,28 +154,27 @@ class MonitoredBackend : public c10d::Backend {
   bool has_failed() const;
   /// The error that `abort_because` got, or "".
   std::string abort_reason() const;
-  /// Returns the text of an error in one line: the call `what` failed because
-  /// the group was aborted. The text has the reason.
-  std::string failure(const std::string& what) const;
-  /// @throws c10::Error with the line of `failure` if the group was aborted, by
+  /// Returns an error of one line: the operation failed because the group was
+  /// aborted, and the reason.
+  std::string failure(const std::string& operation) const;
+  /// @throws c10::Error with the text of `failure` if the group was aborted, by
   ///   this program or by LibTorch.
-  void check_not_aborted(const std::string& what) const;
+  void check_not_aborted(const std::string& operation) const;
 
-  /// Returns the text of an error in one line: the call `what` failed because a
-  /// member has left.
-  std::string error_of(const std::string& what,
+  /// Returns an error of one line: the operation failed because a member has
+  /// left.
+  std::string error_of(const std::string& operation,
                        const Departure& departure) const;
-  /// Throws the line of `error_of` and records that the program has seen the
-  /// error.
+  /// Throws the error of `error_of` and records that the program has seen it.
   /// @throws c10::Error always.
-  [[noreturn]] void fail(const std::string& what,
+  [[noreturn]] void fail(const std::string& operation,
                          const Departure& departure) const;
 
   /// Waits until queued GPU work has completed or the group was aborted.
   void wait_until_idle();
 
-  /// To be called before and after the start of a sum of this group that the
-  /// backend does not execute.
+  /// Called before and after the start of a sum of this group that the backend
+  /// does not execute.
   /// @param exchange  of `number_exchange`.
   /// @throws c10::Error as a collective does.
   void before_sum(c10::Device device) { for_collective(device); }
@@ -193,8 +192,7 @@ class MonitoredBackend : public c10d::Backend {
   /// in a CUDA graph, and do not count as started.
   void begin_recording();
   std::vector<CollectiveStart> end_recording();
-  /// To be called before and after the launch of a graph with these
-  /// collectives.
+  /// Called before and after the launch of a graph with these collectives.
   /// @param end  an event behind the launch.
   /// @throws c10::Error as a collective does.
   void before_replay(const std::vector<CollectiveStart>& collectives);
@@ -211,8 +209,8 @@ class MonitoredBackend : public c10d::Backend {
   /// Ends blocked collectives; further collectives throw. Waits at most one
   /// second, because NCCL's abort may take as long as a collective.
   void abort() override;
-  /// As `abort`, with the error for waits that this ends; "" if a rank has left
-  /// or the program has decided so.
+  /// As `abort`, with an error text for the waits that it ends; "" if a rank
+  /// has left or the program has called `abort`.
   void abort_because(const std::string& why);
   /// Closes this group before the job is left. Collective.
   void shutdown() override;
@@ -278,7 +276,7 @@ class MonitoredBackend : public c10d::Backend {
   /// Returns the backend that executes the next collective.
   c10d::Backend& for_collective(const std::optional<c10::Device>& device);
   void has_started(CollectiveStart start, const Work& work);
-  void check_departures(const char* what) const;
+  void check_departures(const char* operation) const;
   /// Waits for NCCL's queued works and the last replay.
   static void wait_for_device(c10d::Backend& backend,
                               const std::shared_ptr<c10::Event>& replay);
@@ -306,21 +304,22 @@ class MonitoredBackend : public c10d::Backend {
   mutable std::mutex mutex_;            // guards the end of the backend
   std::string abort_reason_;            // guarded by mutex_
   mutable std::mutex activity_mutex_;   // guards the following
-  /// The last ones, by number: of more buckets in progress than any model has.
+  /// The last starts, by number modulo the size; no model has as many buckets
+  /// in progress.
   std::array<CollectiveStart, 4096> starts_;
   std::thread::id last_thread_ = std::this_thread::get_id();  // as above
   std::vector<GroupWait> waits_;
-  uint64_t waited_ = 0;  // the highest number whose wait has ended
+  uint64_t waited_ = 0;  // highest number of a wait that has ended
   bool records_ = false;
   std::vector<CollectiveStart> recorded_;
-  std::shared_ptr<c10::Event> replay_;  // behind the last one, or null
+  std::shared_ptr<c10::Event> replay_;  // behind the last replay, or null
   std::mutex pass_mutex_;
   std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
   ActionList end_actions_;
 };
 
-/// Returns the limit, or a year if it is longer: the longest duration would
-/// overflow where it is added to the time of the day.
+/// Returns the limit, at most a year: the sum of the present time and the
+/// longest duration would overflow.
 inline std::chrono::milliseconds at_most_a_year(
     std::chrono::milliseconds limit) {
   return std::min<std::chrono::milliseconds>(limit,
@@ -334,8 +333,8 @@ MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 /// Closes `group` because this rank cannot do the work that other ranks wait
 /// for, and reports to them that this rank has left the group, with the reason.
 /// Over Gloo the closed connections end their wait. Does nothing if `group` is
-/// not a group of the job, is no longer open, or if a member was reported
-/// already.
+/// not a group of the job, is no longer open, or if the departure of a member
+/// was reported already.
 void abort_and_announce(c10d::Backend& group, const std::string& why);
 
 }  // namespace ddp::detail

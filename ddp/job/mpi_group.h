@@ -36,8 +36,8 @@ inline void check_mpi(int code, const char* call) {
 }
 
 /// The collectives of MPI as a backend for CPU tensors. Each call has completed
-/// when it returns; bulk collectives of MPI are faster so, and most MPI
-/// libraries make progress only inside of a call.
+/// when it returns, because most MPI libraries make progress only inside of a
+/// call.
 class MpiBackend : public c10d::Backend {
  public:
   /// @param comm  a communicator of its own, which the backend frees.
@@ -312,8 +312,8 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 /// Makes a group of the ranks of an MPI communicator, for the option
 /// `process_group` of the wrapper, the reducer, the exchanges and the samplers,
 /// in a program that MPI has started: no `init_process_group`, no MASTER_ADDR.
-/// Collective over `comm`, which is duplicated; the program goes on to use its
-/// own.
+/// Collective over `comm`, which is duplicated; the program may go on using
+/// `comm`.
 ///
 /// - `device` is the CPU: MPI's collectives of CPU tensors, each of which has
 ///   completed when it returns: all-reduce, broadcast, all-gather, gather
@@ -325,9 +325,9 @@ inline ByteExchange mpi_exchange(MPI_Comm comm) {
 ///   unless the program has set TORCH_NCCL_ASYNC_ERROR_HANDLING=2 and the
 ///   variables beside it in docs/environment.md.
 ///
-/// The group knows nothing of ranks that leave, and reports no wait that never
-/// ends: a rank that dies is MPI's matter, which by default aborts the others.
-/// The time-outs of c10d do not apply on the CPU.
+/// The group detects neither ranks that leave nor waits that never end. If a
+/// rank dies, MPI by default aborts the others. The time-outs of c10d do not
+/// apply on the CPU.
 ///
 /// SyncBatchNorm layers need a group of their own
 /// (`SyncBatchNormOptions::process_group`), because the order of the layers'

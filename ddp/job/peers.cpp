@@ -19,12 +19,12 @@ c10::intrusive_ptr<c10d::Backend> peers(
 }
 
 c10::intrusive_ptr<c10d::Backend> known_peers(
-    const c10::intrusive_ptr<c10d::Backend>& asked, const char* who) {
+    const c10::intrusive_ptr<c10d::Backend>& asked, const char* object) {
   if (!asked && !is_initialized()) {
     const char* size = std::getenv("WORLD_SIZE");
     TORCH_CHECK(size == nullptr || std::atoi(size) <= 1,
                 "Expected a process group for ",
-                who,
+                object,
                 ", because WORLD_SIZE is ",
                 size,
                 ", but got none; call ddp::init_process_group() first, or "

@@ -15,11 +15,11 @@ c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked);
 
 /// Like `peers`, for objects that would silently train without the other ranks.
-/// @param who  name of the object for the error: "SyncBatchNorm".
+/// @param object  name of the object for the error: "SyncBatchNorm".
 /// @throws c10::Error if `asked` is null, `init_process_group` has not been
 ///   called and WORLD_SIZE is greater than 1.
 c10::intrusive_ptr<c10d::Backend> known_peers(
-    const c10::intrusive_ptr<c10d::Backend>& asked, const char* who);
+    const c10::intrusive_ptr<c10d::Backend>& asked, const char* object);
 
 /// Returns `asked`.
 /// @throws c10::Error if it is null.

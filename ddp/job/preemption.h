@@ -3,10 +3,10 @@
 namespace ddp {
 
 /// Returns true if the training must save and end now, because the machine will
-/// be taken away. For `ddprun --on-preempt SIGNAL[:seconds]`, which turns this
-/// signal of a scheduler into the answer. It becomes true on all ranks after
-/// the same backward pass, so that all ranks save the same checkpoint, even if
-/// only one host gets the signal: the job's control channel tells all ranks.
+/// be taken away. With `ddprun --on-preempt SIGNAL[:seconds]` the answer
+/// becomes true after this signal of a scheduler, on all ranks after the same
+/// backward pass, so that all ranks save the same checkpoint, even if only one
+/// host gets the signal: the job's control channel tells all ranks.
 ///
 /// Call it once per step, on every rank, after `backward()`. Further calls do
 /// no harm: between two reduced passes all ranks get the same answer. The first

@@ -31,9 +31,9 @@ struct ProcessGroupOptions {
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
   /// The device of this rank. With NCCL it is a GPU, with an index that
   /// LibTorch sees; `init_process_group` throws c10::Error on every rank for
-  /// another one. With Gloo a GPU must exist. A GPU becomes the current device
-  /// of this thread with both. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
-  /// Gloo.
+  /// any other device. With Gloo a GPU must exist. A GPU becomes the current
+  /// device of this thread with both. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu`
+  /// with Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
   /// Time limit of one collective; milliseconds::max() for none. With Gloo,
   /// exceeding it throws c10::Error; a Work of a collective of the program
@@ -47,7 +47,7 @@ struct ProcessGroupOptions {
   /// the loopback interface. Unset: read from the environment.
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
   /// The store for the rendezvous of the ranks. Without `worker_env` the
-  /// environment describes the job all the same, and for several ranks it needs
+  /// environment still describes the job, and for several ranks it needs
   /// MASTER_ADDR and MASTER_PORT, unless a scheduler gives them. Null: a
   /// TCPStore at this address (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
@@ -55,8 +55,8 @@ struct ProcessGroupOptions {
   /// server) that owns the process. The terminate handler and the action of
   /// SIGPIPE then stay as they are, so the text of an uncaught exception
   /// reaches no other rank, and a host with the default action of SIGPIPE may
-  /// end without a word if a peer dies. A guest calls `destroy_process_group`,
-  /// after which no thread of this library is left.
+  /// end without a message if a peer dies. A guest calls
+  /// `destroy_process_group`, after which no thread of this library is left.
   TORCH_ARG(bool, guest) = false;
   /// The host program's way to exchange bytes, in place of MASTER_ADDR and
   /// MASTER_PORT; called twice. `worker_env` then gives the rank and the world
@@ -117,15 +117,15 @@ struct ProcessGroupOptions {
 /// there, and their other groups go on.
 ///
 /// Waits: ranks that wait for each other in different calls (other collectives
-/// or sizes, groups in different orders, a pass more on one rank, one rank in
+/// or sizes, groups in different orders, one more pass on one rank, one rank in
 /// `destroy_process_group`) get a c10::Error within about ten seconds that
 /// names the ranks and their calls. Messages (`send`, `recv`) and an all-to-all
 /// with sizes of its own for each rank are not compared: if a rank gets more
 /// bytes than it expects there, Gloo ends its process at once (SIGABRT), and
-/// the others throw Gloo's text. Seen are the waits of this library; a Work
-/// that the program itself waits for, messages, waits at the store and a wait
-/// of the program for its GPU have the time-out. A rank that computes makes no
-/// wait an error, however long.
+/// the others throw Gloo's text. Only waits of this library are detected. A
+/// Work that the program itself waits for, messages, waits at the store and
+/// waits of the program for its GPU end at their time-outs. A wait for a rank
+/// that computes is no error, however long it lasts.
 /// - CPU: the call that waits throws.
 /// - NCCL: a pass only queues its collectives. The next pass throws, or
 ///   `destroy_process_group()` if there is none. A host thread that waits for
@@ -140,10 +140,9 @@ struct ProcessGroupOptions {
 ///   by the kernel. The end of a process is seen by the closed connection. For
 ///   an uncaught exception a terminate handler reports its text and also writes
 ///   it to the launcher's error file (see record_errors.h); the previous
-///   handler runs next. A rank reports a wait there that lasts for some
-///   seconds. The mechanism needs one thread that wakes once a second, and adds
-///   no cost to a step. Once rank 0 has left, the ranks hear of nothing
-///   further.
+///   handler runs next. A rank reports a wait of some seconds to rank 0. The
+///   mechanism needs one thread that wakes once a second, and adds no cost to a
+///   step. Once rank 0 has left, the ranks get no further reports.
 /// - A rank that fails before all ranks have joined: ddprun and torchrun end
 ///   the others; without a launcher they wait for `connect_timeout`.
 ///

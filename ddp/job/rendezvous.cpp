@@ -34,7 +34,7 @@ constexpr char kAgreed = 'a';
 constexpr char kRefused = 'r';
 constexpr char kNextAttempt = 'n';
 
-/// Rank 0's answer may come so much later than the others' time limits.
+/// Time that the other ranks wait for rank 0's answer after their time limits.
 constexpr milliseconds kAnswerPatience{2'000};
 
 /// Time limit for resolving a host name.
@@ -278,7 +278,7 @@ int64_t open_attempt(const c10::intrusive_ptr<c10d::Store>& store,
                      int size,
                      const Arrival& mine) {
   const int64_t number = store->add("attempt", 1);
-  // A rank 0 with an error has none to compare with.
+  // If rank 0 has an error, there is no backend to compare.
   store->set(open_key(number),
              description_of(size, mine.error.empty() ? mine.backend : ""));
   const auto before = keys_of_attempt(store, number - 1);

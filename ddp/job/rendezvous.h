@@ -11,10 +11,10 @@
 
 namespace ddp {
 
-/// A host program's own way to exchange bytes among the ranks of a job, in the
-/// order of their ranks: gets the text of this rank, and returns those of all
-/// ranks. Collective. A text has at most `kMostExchangedBytes` - 1 bytes, none
-/// of which is 0. Example: `ddp::mpi_exchange` in ddp/mpi_group.h.
+/// A function of the host program by which the ranks of a job exchange bytes:
+/// takes the text of this rank and returns the texts of all ranks, by rank.
+/// Collective. A text has at most `kMostExchangedBytes` - 1 bytes, none of
+/// which is 0. Example: `ddp::mpi_exchange` in ddp/mpi_group.h.
 using ByteExchange =
     std::function<std::vector<std::string>(const std::string& mine)>;
 inline constexpr size_t kMostExchangedBytes = 256;
@@ -42,7 +42,7 @@ c10::intrusive_ptr<c10d::Store> open_store_by(
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
                                            std::chrono::milliseconds timeout);
 
-/// A rank of several.
+/// A rank and the number of ranks.
 struct RankOf {
   int rank;
   int size;
@@ -56,16 +56,15 @@ struct Arrival {
 
 /// Lets the ranks of a job meet at a store that may have served earlier jobs,
 /// and attempts of this one that have failed. Rank 0 numbers the attempts. A
-/// rank that waits in an attempt follows a newer one, and it never joins an
-/// attempt of other ranks or one that it has joined before: a launcher may
-/// restart its workers after an attempt that only some of them have joined.
+/// rank that waits in an attempt moves to a newer attempt. It never joins an
+/// attempt of other ranks, or an attempt that it has joined before: a launcher
+/// may restart its workers after an attempt that only some of them have joined.
 ///
 /// Every rank uses a few keys, and compares its backend with rank 0's.
 ///
 /// @returns the view of the store with the keys of this attempt only.
 /// @throws c10::Error on every rank if an arrival has an error or another
-///   backend, and if ranks are missing after `timeout`, of which rank 0 makes
-///   the list.
+///   backend, and if ranks are missing after `timeout`; rank 0 lists them.
 c10::intrusive_ptr<c10d::Store> meet(
     const c10::intrusive_ptr<c10d::Store>& store,
     const RankOf& place,

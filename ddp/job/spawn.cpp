@@ -123,7 +123,7 @@ void Ranks::start(const std::function<void(int)>& function) {
       "cannot watch a rank (needs Linux 5.3, and SIGCHLD not ignored)");
 }
 
-/// Returns how ranks have failed that have ended since the last call.
+/// Returns the failures, by rank, of ranks that have ended since the last call.
 std::map<int, std::string> Ranks::reap() {
   std::map<int, std::string> failed;
   for (size_t rank = 0; rank < processes_.size(); ++rank) {
@@ -153,7 +153,7 @@ std::map<int, std::string> Ranks::reap() {
   return failed;
 }
 
-/// Returns how the first failed rank has failed, or "" if none has.
+/// Returns the failure of the first rank that failed, or "".
 std::string Ranks::find_failure() {
   auto failed = reap();
   if (failed.empty()) {
@@ -189,7 +189,7 @@ void Ranks::wait() {
     ::poll(running.data(), running.size(), -1);
     const auto failure = find_failure();
     if (!failure.empty()) {
-      throw c10::Error(failure);  // without a backtrace, which is no rank's
+      throw c10::Error(failure);  // without the backtrace of this process
     }
   }
 }
@@ -198,9 +198,9 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  // OpenMP has read its variable already. A pool of one thread, which the
-  // parent may have, is made anew after a fork, by several threads at once
-  // unless this one does it now: LibTorch would abort.
+  // OpenMP has read its variable already. If the parent has a pool of one
+  // thread, the child makes a new pool. Several threads that make it at once
+  // would abort LibTorch, so this thread makes it now.
   if (environment.count("OMP_NUM_THREADS") > 0 || at::get_num_threads() == 1) {
     at::set_num_threads(1);
   }

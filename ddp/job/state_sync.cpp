@@ -172,7 +172,7 @@ std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters) {
 
 void average_over_ranks(c10d::Backend& group,
                         const std::vector<at::Tensor>& tensors,
-                        const std::string& what,
+                        const std::string& operation,
                         int64_t message_bytes) {
   const c10::NoGradGuard no_grad;
   for (const auto& message : messages_of(tensors, message_bytes)) {
@@ -183,7 +183,7 @@ void average_over_ranks(c10d::Backend& group,
     std::vector<at::Tensor> flat{message.size() == 1
                                      ? all.div(group.getSize())
                                      : all.div_(group.getSize())};
-    wait(group.allreduce(flat), group, what);
+    wait(group.allreduce(flat), group, operation);
     const auto means = torch::utils::unflatten_dense_tensors(flat[0], message);
     for (size_t i = 0; i < message.size(); ++i) {
       message[i].copy_(means[i]);

@@ -11,8 +11,8 @@
 
 #include "ddp/job/named_parameter.h"
 
-// The parameters and buffers of a module, which all ranks have alike: their
-// description, which `verify_across_ranks` compares, their broadcast and their
+// Functions for parameters and buffers of a module, which are equal on all
+// ranks: the description that `verify_across_ranks` compares, broadcast and
 // mean.
 namespace ddp::detail {
 
@@ -79,13 +79,12 @@ std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters);
 /// messages per dtype and device. Needs memory for one message beside the
 /// tensors. Collective. After an error only some of the tensors may be means.
 ///
-/// @param what  name of the operation for errors, such as "average of
-///   parameters".
+/// @param operation  for errors: "average of parameters".
 /// @param message_bytes  maximum size of a message, approximately.
 /// @throws c10::Error if a rank has left or the group's time-out is over.
 void average_over_ranks(c10d::Backend& group,
                         const std::vector<at::Tensor>& tensors,
-                        const std::string& what = "average of parameters",
+                        const std::string& operation = "average of parameters",
                         int64_t message_bytes = 250 * 1024 * 1024);
 
 }  // namespace ddp::detail

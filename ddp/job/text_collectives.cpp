@@ -106,13 +106,13 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<std::string>& lines,
-                         const std::string& what,
+                         const std::string& subject,
                          const std::string& advice,
                          const std::string& problem) {
   std::vector<std::string> fields{problem};
   fields.insert(fields.end(), lines.begin(), lines.end());
   const auto mine = join_fields(fields);
-  const auto purpose = "the comparison of the ranks' " + what;
+  const auto purpose = "the comparison of the ranks' " + subject;
   if (are_texts_equal(group, device, mine, purpose) && problem.empty()) {
     return;
   }
@@ -136,7 +136,7 @@ void verify_across_ranks(c10d::Backend& group,
   TORCH_CHECK(first > 0, texts_by_rank(line));
   TORCH_CHECK(false,
               "Expected the same ",
-              what,
+              subject,
               " on all ranks, but got ",
               texts_by_rank(line),
               "; ",

@@ -24,17 +24,17 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
 /// lines and the first line that differs. Collective.
 ///
 /// @param device  as in `all_gather_text`.
-/// @param what  subject of the lines, for the error: "module".
-/// @param advice  what the user can do, for the error.
+/// @param subject  name of the compared lines, for the error: "module".
+/// @param advice  remedy for the user, for the error.
 /// @param problem  the reason why this rank cannot continue, or "".
 /// @throws c10::Error, the same on every rank, if a rank has a problem; else
-///   for the first line that differs: "Expected the same <what> on all ranks,
-///   but got on ranks 0-2: <line>; on rank 3: <line>; <advice>". A rank without
-///   the line has "nothing".
+///   for the first line that differs: "Expected the same <subject> on all
+///   ranks, but got on ranks 0-2: <line>; on rank 3: <line>; <advice>". A rank
+///   without the line has "nothing".
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<std::string>& lines,
-                         const std::string& what,
+                         const std::string& subject,
                          const std::string& advice,
                          const std::string& problem = "");
 

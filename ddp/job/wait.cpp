@@ -21,17 +21,17 @@ bool is_timeout(const std::string& error) {
 /// Throws if the group was aborted with a reason, or if a member has left. The
 /// news may come after its effects.
 void throw_cause(const MonitoredBackend& job,
-                 const std::string& what,
+                 const std::string& operation,
                  bool timed_out) {
   constexpr std::chrono::milliseconds kPause{20};
   const auto deadline =
       std::chrono::steady_clock::now() + (timed_out ? kPause : kNewsPatience);
   do {
     if (!job.abort_reason().empty()) {
-      job.check_not_aborted(what);
+      job.check_not_aborted(operation);
     }
     if (const auto departure = job.departed_member(kPause)) {
-      job.fail(what, *departure);
+      job.fail(operation, *departure);
     }
   } while (job.is_open() && std::chrono::steady_clock::now() < deadline);
 }
@@ -52,26 +52,26 @@ std::string timeout_error(const MonitoredBackend* job, const std::string& why) {
 }  // namespace
 
 void fail_collective(const c10d::Backend& group,
-                     const std::string& what,
+                     const std::string& operation,
                      const std::string& why) {
   const auto* job = monitored_backend_of(group);
   const bool timed_out = is_timeout(why);
   if (job != nullptr) {
-    throw_cause(*job, what, timed_out);
+    throw_cause(*job, operation, timed_out);
   }
-  check_not_aborted(group, what);
+  check_not_aborted(group, operation);
   const int rank = job != nullptr ? job->world_rank() : group.getRank();
   TORCH_CHECK(!timed_out,
               "rank ",
               rank,
               ": ",
-              what,
+              operation,
               timeout_error(job, first_line(why)));
   TORCH_CHECK(false,
               "rank ",
               rank,
               ": ",
-              what,
+              operation,
               " failed, most likely because another rank has left: ",
               first_line(why),
               ". The rank that left first says why in its own output");
@@ -83,13 +83,13 @@ ActionList& wait_actions() {
 }
 
 GroupWaitScope::GroupWaitScope(const c10d::Backend& group,
-                               const std::string& what,
+                               const std::string& operation,
                                const c10d::Work* work)
-    : waits_(what),
+    : waits_(operation),
       group_(const_cast<MonitoredBackend*>(monitored_backend_of(group))) {
   wait_actions().call();
   if (group_ != nullptr) {
-    group_->begin_wait(work, what);
+    group_->begin_wait(work, operation);
   }
 }
 
@@ -101,45 +101,47 @@ GroupWaitScope::~GroupWaitScope() {
 
 void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
-          const std::string& what) {
+          const std::string& operation) {
   try {
-    const GroupWaitScope waits(group, what, work.get());
+    const GroupWaitScope waits(group, operation, work.get());
     TORCH_CHECK(work->wait(), "the group was aborted");
   } catch (const std::exception& error) {
-    fail_collective(group, what, text_of(error));
+    fail_collective(group, operation, text_of(error));
   }
   // NCCL's wait only orders streams, and an abort ends it without an error. A
   // wait of Gloo that has returned has its result, also if a rank has left
   // since.
   if (group.getBackendName() == "nccl") {
-    check_not_aborted(group, what);
+    check_not_aborted(group, operation);
   }
 }
 
-void check_not_aborted(const c10d::Backend& group, const std::string& what) {
+void check_not_aborted(const c10d::Backend& group,
+                       const std::string& operation) {
   if (const auto* job = monitored_backend_of(group)) {
-    job->check_not_aborted(what);
+    job->check_not_aborted(operation);
   }
 }
 
 at::Tensor copy_result(const at::Tensor& result,
                        c10::Device target,
                        const c10d::Backend& group,
-                       const std::string& what) {
+                       const std::string& operation) {
   if (target == result.device()) {
     return result;
   }
   auto copy = [&] {
-    const GroupWaitScope waits(group, what);
+    const GroupWaitScope waits(group, operation);
     return result.to(target);
   }();
-  check_not_aborted(group, what);
+  check_not_aborted(group, operation);
   return copy;
 }
 
-void check_nobody_left(const c10d::Backend& group, const std::string& what) {
+void check_nobody_left(const c10d::Backend& group,
+                       const std::string& operation) {
   if (const auto* job = monitored_backend_of(group)) {
-    throw_cause(*job, what, /*timed_out=*/false);
+    throw_cause(*job, operation, /*timed_out=*/false);
   }
 }
 

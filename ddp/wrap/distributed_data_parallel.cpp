@@ -318,8 +318,8 @@ void DistributedDataParallelBase::clone_(
 }
 
 /// Returns the group for the wrapper's SyncBatchNorm layers: a second group of
-/// the same ranks, because nothing orders their collectives with those of the
-/// gradients.
+/// the same ranks, because the order of the layers' and the gradients'
+/// collectives may differ between ranks.
 c10::intrusive_ptr<c10d::Backend> DistributedDataParallelBase::group_of_norms(
     const c10::intrusive_ptr<c10d::Backend>& group) const {
   const auto ranks = detail::peers(group);

@@ -37,10 +37,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
                                     options) {}
 
   /// Runs the module's own `forward` with these arguments and returns its
-  /// result, of any type. A backward pass that accumulates gradients of the
-  /// module's parameters outside of a `NoSyncGuard` averages them,
-  /// started from any tensor: the result, a member in which the forward has
-  /// left a tensor, or a computation of `module()`.
+  /// result, of any type. Outside of a `NoSyncGuard`, a backward pass that
+  /// accumulates gradients of the module's parameters averages them. The pass
+  /// may start from any tensor: the result, a tensor that the forward has
+  /// stored in a member, or a computation of `module()`.
   ///
   /// Does not communicate: a rank may evaluate alone. Exceptions: inside a
   /// `Join` with throw_on_early_termination, a forward with gradient recording
@@ -48,11 +48,11 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   ///
   /// @throws c10::Error, with gradient recording and several ranks or an
   ///   exchange, if the module has a parameter that it did not have when it was
-  ///   wrapped, if a parameter requires a gradient that was frozen when it was
-  ///   wrapped, if a parameter's shape, dtype or device has changed, if a
-  ///   backward pass has failed, or an exception has left one before its end;
-  ///   see `Reducer`. Inside a `Join` with throw_on_early_termination the
-  ///   forward also throws if a rank has no inputs left.
+  ///   wrapped, if a parameter that was frozen then requires a gradient now, if
+  ///   a parameter's shape, dtype or device has changed, or if a backward pass
+  ///   has failed or was ended by an exception; see `Reducer`. Inside a `Join`
+  ///   with throw_on_early_termination the forward also throws if a rank has no
+  ///   inputs left.
   template <typename... Args>
   auto forward(Args&&... args) {
     before_forward();
@@ -62,9 +62,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
   /// The wrapped module. Use it for checkpoints, because its keys have no
   /// "module." prefix, and to call other functions than `forward`. A backward
-  /// pass of their results is averaged like one of the wrapper's, and refuses
-  /// new and thawed parameters like a forward; on this rank alone, make it
-  /// under a `NoSyncGuard`.
+  /// pass of their results averages like a pass of the wrapper, and throws for
+  /// new and unfrozen parameters like a forward. Make a backward pass on this
+  /// rank alone under a `NoSyncGuard`.
   ///
   /// Example:
   /// @code
@@ -113,8 +113,8 @@ using WrapperBase = std::conditional_t<
 /// (`DistributedDataParallelOptions::broadcast_buffers`). It accepts a module
 /// holder or a `std::shared_ptr` to a module of any type with any `forward`.
 /// Construct the optimizer with `model->parameters()`. A world of one needs no
-/// special case: the wrapper then has no cost. Only an exchange that the
-/// program gives runs in a world of one, too.
+/// special case: the wrapper then has no cost. An exchange that the program
+/// gives runs in a world of one, too.
 ///
 /// The type: `DistributedDataParallel model(net)` is a
 /// `DistributedDataParallel<Net>` for a holder `Net net`, and a
@@ -134,13 +134,13 @@ using WrapperBase = std::conditional_t<
 /// on their default streams.
 ///
 /// A forward must not change parameters: each rank would change its own. An
-/// Embedding or EmbeddingBag with max_norm does, and is an error with several
-/// ranks unless its weight is ignored. The constructor reads max_norm: do not
-/// set it later.
+/// Embedding or EmbeddingBag with max_norm changes its weight, and is an error
+/// with several ranks unless the weight is ignored. The constructor reads
+/// max_norm: do not set it later.
 ///
 /// @throws c10::Error on every rank if names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
-///   differ between ranks, or if options differ that must be equal; the message
+///   differ between ranks, or if options that must be equal differ; the message
 ///   names the first difference. `backward()` throws if a parameter got no
 ///   gradient (unless an option such as find_unused_parameters allows that), or
 ///   if a rank has left the job or the group's time-out is over. If a pass
@@ -158,23 +158,24 @@ using WrapperBase = std::conditional_t<
 /// for nothing: wrap the module again if they stay frozen.
 ///
 /// Several wrappers may share parameters: make the backward pass of each before
-/// the forward of the next. The forward that came last claims them, and a pass
+/// the forward of the next. The last forward claims the parameters, and a pass
 /// of another wrapper is an error that names the parameter. Destroying a
 /// wrapper before `backward()` of its outputs is an error, too.
 ///
-/// The wrapper is a module and can be used as one. Its `forward` is a template,
-/// and a Sequential or AnyModule needs the types of arguments and result: give
-/// it a class derived from `DistributedDataParallelImpl` whose `forward`
-/// declares them, as in the example of `dp::DataParallel`. The gradients of the
-/// surrounding layers are not averaged. `to()` of the wrapper and of a
-/// surrounding module throws c10::Error: move the module before it is wrapped.
+/// The wrapper is a module and can be used as a submodule. For a Sequential or
+/// AnyModule, derive a class from `DistributedDataParallelImpl` with a
+/// `forward` that is no template, as in the example of `dp::DataParallel`. The
+/// gradients of the surrounding layers are not averaged. `to()` of the wrapper
+/// and of a surrounding module throws c10::Error: move the module before it is
+/// wrapped.
 ///
 /// Thread contract: use each group from one thread only, because the n-th
 /// collective of a rank in a group meets the n-th collective of the others. A
 /// second thread needs a group of its own (`ddp::new_group`). Models that are
 /// trained by one thread must run their passes in the same order on all ranks.
-/// Groups of the job detect overlapping passes of two threads. On CPUs passes
-/// of different models that meet are an error on all ranks; see `Reducer`.
+/// Groups of the job detect overlapping passes of two threads. On CPUs a pass
+/// of one model that meets a pass of another model is an error on all ranks;
+/// see `Reducer`.
 ///
 /// Example:
 /// @code

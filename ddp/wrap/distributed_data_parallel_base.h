@@ -33,7 +33,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   const detail::Pauses& pauses() const { return pauses_; }
 
   /// The group over which gradients are averaged; null if this rank is alone in
-  /// it, also with an exchange.
+  /// it, even with an exchange.
   const c10::intrusive_ptr<c10d::Backend>& process_group() const {
     return group_;
   }
@@ -53,11 +53,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// its module with the new group at the same time. The call also works after
   /// a failed pass, or after ranks of the old group have left. Gradients and
   /// optimizer states stay local to each rank: if the ranks come from different
-  /// groups, or one has a new optimizer, their steps part them. Afterwards make
-  /// a new optimizer on all ranks, or load a `Checkpoint` with the optimizer of
-  /// one rank on all of them. Other objects that were given a
-  /// group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
-  /// `SyncBatchNorm` without a group of its own gets one of the new ranks.
+  /// groups, or one rank has a new optimizer, the next steps make the models
+  /// differ. Then make a new optimizer on all ranks, or load a `Checkpoint`
+  /// with the optimizer of one rank on all of them. Other objects that were
+  /// given a group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
+  /// `SyncBatchNorm` without a group of its own gets a group of the new ranks.
   ///
   /// @param group  null: all ranks. In a group of this rank alone, gradients
   ///   are exchanged only with an `exchange`.
@@ -69,10 +69,10 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ///   options differ, if on one rank a pass is being reduced or a `Join`
   ///   contains the model, or if the exchange is missing or is the old one.
   ///   After the error every rank continues with its old group. An exchange
-  ///   that does not fit the model (another reducer has it, it stands beside a
-  ///   reduce_dtype, it refuses sparse gradients) throws on its own rank alone,
-  ///   after the copy, and that rank keeps its old group. If a rank leaves
-  ///   during the call, each rank that still waits for it throws.
+  ///   that does not fit the model (it belongs to another reducer, the model
+  ///   has a reduce_dtype, or it refuses sparse gradients) throws on its own
+  ///   rank alone, after the copy, and that rank keeps its old group. If a rank
+  ///   leaves during the call, each rank that still waits for it throws.
   ///
   /// Example:
   /// @code
@@ -107,8 +107,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void pretty_print(std::ostream& stream) const override;
 
   /// Returns each parameter once, for the optimizer. LibTorch's `parameters()`
-  /// lists a parameter that several submodules share several times, and SGD
-  /// would step it as many times.
+  /// lists a parameter of several submodules several times, and SGD would step
+  /// it as often.
   std::vector<torch::Tensor> parameters(bool recurse = true) const;
 
   /// Interface of `Joinable`, called by `Join`.
@@ -146,9 +146,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// Whether `default_exchange` moves a module on the CPU to the GPU of an NCCL
   /// group.
   virtual bool moves_module() const { return false; }
-  /// Returns the exchange over `process_group()` of a program that asks for
-  /// none, after the ranks' modules were compared; null stands for an
-  /// `AllReduce`. Collective.
+  /// Returns the exchange over `process_group()` if the program has given none;
+  /// null stands for an `AllReduce`. Called after the comparison of the ranks'
+  /// modules. Collective.
   virtual std::shared_ptr<Exchange> default_exchange(
       const detail::WrappedModule& found);
   /// Returns the reason why `update_process_group` cannot be called, or "".

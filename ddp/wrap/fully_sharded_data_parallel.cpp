@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kName = "FullyShardedDataParallel";
 
-/// The state is copied while the parameters move to the shared memory.
+/// Without init_sync: the parameters are copied when they are divided.
 DistributedDataParallelOptions options_of(
     const FullyShardedDataParallelOptions& options) {
   const auto cap = options.unit_cap_mb();

@@ -36,15 +36,15 @@ struct FullyShardedDataParallelOptions {
   /// The ranks that share the model; null: all ranks.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
 
-  /// Size of a unit in MiB. A unit is a run of parameters in the module's order
-  /// whose gradients are averaged and divided together. In a backward pass each
-  /// rank needs memory for the gradients of about two units. Default: a
-  /// sixteenth of the parameters' bytes, at least 1 and at most 50 MiB. A
-  /// parameter that is larger than this size begins a unit, to which only
-  /// parameters of an eighth of this size belong besides.
+  /// Size of a unit in MiB. A unit is a sequence of parameters in the module's
+  /// order. Their gradients are averaged and divided together. In a backward
+  /// pass each rank needs memory for the gradients of about two units. Default:
+  /// a sixteenth of the parameters' bytes, at least 1 and at most 50 MiB. A
+  /// parameter larger than this size begins a unit; the unit's other parameters
+  /// have at most an eighth of this size together.
   TORCH_ARG(std::optional<double>, unit_cap_mb) = std::nullopt;
 
-  /// Where ranks gather units: false keeps the units of a forward whole until
+  /// On ranks that gather units, false keeps the units of a forward whole until
   /// the end of the backward pass. The backward pass then gathers nothing, and
   /// each rank needs memory for all parameters during the pass. Ranks that
   /// share memory gather nothing in any case.
@@ -53,14 +53,15 @@ struct FullyShardedDataParallelOptions {
   /// Dtype in which floating-point parameters are gathered and used, such as
   /// torch::kBFloat16: the dtype of the module's parameters after the
   /// constructor. The leaves, the optimizer's state and checkpoints keep the
-  /// dtype that the parameters had. `forward` and `call` convert tensors among
-  /// their own arguments that are of another floating-point dtype. Ranks that
-  /// could share memory gather, too. Default: the parameters' dtype.
-  /// Source: MixedPrecisionPolicy of fully_shard.
+  /// dtype that the parameters had. `forward` and `call` convert arguments that
+  /// are tensors of another floating-point dtype. With this option even ranks
+  /// that could share memory gather. Default: the parameters' dtype. Source:
+  /// MixedPrecisionPolicy of fully_shard.
   TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
 
   /// Dtype in which the ranks send and sum gradients. Default: the dtype of the
-  /// parameters while they are used. With a dtype ranks gather, too.
+  /// parameters while they are used. With this option even ranks that could
+  /// share memory gather.
   TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
 
   /// As in `DistributedDataParallelOptions`.
@@ -86,11 +87,11 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// function returns the parameters themselves.
   ///
   /// The optimizer must compute each element by itself, as SGD, Adam, AdamW,
-  /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS, and
-  /// operators with which a norm, a sum or a test for NaN of a leaf or its
-  /// `.grad` begins, throw. The optimizer steps after `backward()`, before the
-  /// next forward and the next collective. Several optimizers step directly one
-  /// after the other.
+  /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS
+  /// throws, and so does a norm, a sum or a test for NaN of a leaf or its
+  /// `.grad`. The optimizer steps after `backward()`, before the next forward
+  /// and the next collective. Several optimizers step directly one after the
+  /// other.
   std::vector<torch::Tensor> parameters() const;
 
   /// Returns the leaves of `parameters()` by the names of the wrapped module's
@@ -108,9 +109,9 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   torch::OrderedDict<std::string, torch::Tensor> named_shards() const;
 
   /// Clips the gradients of all ranks by the norm of the whole model's
-  /// gradient. Replaces torch::nn::utils::clip_grad_norm_, which would see this
-  /// rank's part alone and therefore throws. The norm equals that of the
-  /// unsharded model to rounding. Collective.
+  /// gradient. Replaces torch::nn::utils::clip_grad_norm_, which would see only
+  /// this rank's part and therefore throws. The norm equals the norm of the
+  /// unsharded model up to rounding. Collective.
   ///
   /// @param norm_type  p of the norm, above 0; may be infinity.
   /// @returns the norm before clipping, the same on all ranks.
@@ -121,7 +122,7 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
 
   /// Resets the gradients of the leaves, and the whole gradients that passes
   /// under a `NoSyncGuard` have left. The zero_grad of the optimizer, with
-  /// set_to_none, and that of the wrapped module do the same.
+  /// set_to_none, and the zero_grad of the wrapped module do the same.
   void zero_grad(bool set_to_none = true) override;
 
   std::string join_name() const override { return "FullyShardedDataParallel"; }
@@ -325,10 +326,10 @@ using ShardedBase = std::conditional_t<
 /// rank. Each rank keeps its own part of the parameters, of their averaged
 /// gradients and of the optimizer's state. CPU ranks of one host share the
 /// memory of all parts. Other ranks gather a unit of parameters when an
-/// operator uses one of them, and free it after the use of two others. Losses,
-/// parameters and buffers are bit for bit those of a `DistributedDataParallel`
-/// in shared memory or over NCCL. docs/sharding.md describes the costs and the
-/// limits.
+/// operator uses one of them, and free it after the use of two others. In
+/// shared memory and over NCCL, losses, parameters and buffers equal bit for
+/// bit the values of a `DistributedDataParallel`. docs/sharding.md describes
+/// the costs and the limits.
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
 /// divides the parameters, with rank 0's values, one unit after the other. Over
@@ -345,8 +346,8 @@ using ShardedBase = std::conditional_t<
 /// an access to a leaf's memory throws. Therefore:
 /// - Evaluate after the optimizer's step, not before the step.
 /// - Make the backward pass of each forward before the next reduced pass ends.
-/// - One rank of those that share memory may evaluate alone after its step, any
-///   number of times.
+/// - A rank that shares memory may evaluate alone after its step, any number of
+///   times.
 /// - Ranks that gather use the same parameters in the same order, in forwards,
 ///   backward passes and evaluations. They compare each use of a unit that is
 ///   not whole, and all throw c10::Error at the next use if they differ.
@@ -356,10 +357,10 @@ using ShardedBase = std::conditional_t<
 /// or not always used, and buffers work as with `DistributedDataParallel`.
 ///
 /// @throws c10::Error on every rank if their modules differ, or if a parameter
-///   is on another device than the first one, is not dense, is of an Embedding
-///   with sparse(true) or max_norm, or shares its memory with another tensor (a
-///   view that the program keeps); on its own rank if no parameter requires a
-///   gradient. `backward()` throws as with
+///   is on another device than the first one, is not dense, belongs to an
+///   Embedding with sparse(true) or max_norm, or shares its memory with another
+///   tensor (a view that the program keeps); on its own rank if no parameter
+///   requires a gradient. `backward()` throws as with
 ///   `DistributedDataParallel`. A `Join`, `update_process_group`, an operator
 ///   that writes to a parameter of the module, and an operator on its `.grad`
 ///   after a reduced pass throw.
@@ -378,7 +379,7 @@ using ShardedBase = std::conditional_t<
 ///   optimizer.step();
 /// @endcode
 ///
-/// Source: torch.distributed.fsdp.fully_shard, whose units are modules.
+/// Source: torch.distributed.fsdp.fully_shard, with modules as units.
 template <typename M>
 class FullyShardedDataParallel : public detail::ShardedBase<M> {
   using Holder = detail::ShardedBase<M>;
@@ -415,9 +416,9 @@ FullyShardedDataParallel(std::shared_ptr<M>,
 /// and no averaged backward pass in it. In a world of one the class does
 /// nothing.
 ///
-/// @throws c10::Error if a rank has left, or in the scope of another one of the
-///   same model. If an exception leaves the scope on one rank, that rank
-///   discards its copy and closes the group.
+/// @throws c10::Error if a rank has left, or in the scope of another
+///   `WholeParameters` of the model. If an exception leaves the scope on one
+///   rank, that rank discards its copy and closes the group.
 ///
 /// Example:
 /// @code

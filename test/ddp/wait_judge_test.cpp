@@ -258,7 +258,7 @@ TEST_CASE("a report goes through a text", "[waits]") {
   REQUIRE(got);
   CHECK(detail::to_text(*got) == text);
   CHECK(got->leaves == sent.leaves);
-  CHECK(got->waits.at(0).what == "all-reduce: 1 of 2");
+  CHECK(got->waits.at(0).operation == "all-reduce: 1 of 2");
   CHECK(got->groups.at(0).calls == sent.groups[0].calls);
   CHECK(got->groups.at(1).calls.empty());
   CHECK(got->groups.at(1).started == 12);

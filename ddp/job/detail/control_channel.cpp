@@ -26,20 +26,21 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectPatience{10'000};
 constexpr milliseconds kTick{1'000};
-/// Between two attempts to end waits for departed ranks, and between two
+/// Pause between two attempts to end waits for departed ranks, and between two
 /// messages with departures.
 constexpr milliseconds kShortPause{100};
-/// Between two decisions of rank 0.
+/// Pause between two decisions of rank 0.
 constexpr milliseconds kDecisionPause{500};
-/// For the reports of the other ranks that take part in a dead wait.
+/// Time limit for the reports of the other ranks that take part in a dead wait.
 constexpr milliseconds kReportPatience{2'000};
-/// How long ranks leave before rank 0 asks the others how far they are.
+/// Time for which a rank waits in `leave` before rank 0 asks the others for
+/// reports.
 constexpr milliseconds kAskPause{3'000};
 /// Time to send the rest of the messages when a process ends.
 constexpr milliseconds kFlushPatience{1'000};
 constexpr size_t kLongestMessage = size_t{1} << 26;
 constexpr size_t kLongestText = 1000;
-/// Only so many exception texts are passed on: one culprit is enough.
+/// Rank 0 passes on at most this number of exception texts.
 constexpr int kMostTexts = 16;
 
 constexpr const char* kAddress = "channel";
@@ -162,8 +163,8 @@ void ControlChannel::connect(const std::string& where,
   address >> host >> port >> secret_;
   auto socket = connect_to(host, port, kConnectPatience);
   if (!socket && !interface_hint.empty()) {
-    // The store was reached there; `host` may be an interface of rank 0's host
-    // that other hosts do not see.
+    // This rank has reached the store at `interface_hint`. `host` may be an
+    // interface of rank 0's host that other hosts do not see.
     socket = connect_to(interface_hint, port, kConnectPatience);
   }
   TORCH_CHECK(socket,
@@ -475,7 +476,7 @@ void ControlChannel::on_disconnect(int fd) {
   }
   changed_.notify_all();
   if (rank < 0 || (has_closed && are_all_told_)) {
-    return;  // a stranger, or the end of a job that all have left
+    return;  // not a rank, or all ranks have left the job
   }
   add_news({rank,
             has_closed ? Departure::How::left : Departure::How::ended,
@@ -499,7 +500,7 @@ void ControlChannel::end_leave(End end) {
 
 void ControlChannel::end_dead_waits(const DeadWaits& dead) {
   // The flag is read before the callback throws the error into a wait of this
-  // rank. The rank may then leave at once, and must not hear of it again.
+  // rank. The rank may then leave at once, and must not get the error again.
   const bool leaves = leaves_;
   const bool takes_part = callbacks_.end_dead_waits(dead);
   if (takes_part && leaves) {

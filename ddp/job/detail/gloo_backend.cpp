@@ -106,8 +106,8 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
   bool is_working() { return !running().empty(); }
 
-  /// The tag of a collective is a counter that Gloo increments, for some more
-  /// than once. 16 bits of the hash make the upper half of ours.
+  /// Gloo's tag of a collective is a counter, which some collectives increment
+  /// more than once. This tag has 16 bits of the hash as its upper half.
   void tag_next(size_t hash, uint64_t number) {
     constexpr uint64_t kMix = 0x9E3779B97F4A7C15;
     constexpr uint64_t kTags = 4;  // of a collective
@@ -141,7 +141,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   }
 
   std::mutex messages_mutex_;
-  /// Sends whose work the program may still wait for.
+  /// Works of `send`.
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> messages_;
   std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
 };
@@ -175,8 +175,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   }
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
   options->devices = gloo_devices(spec.interface_hint);
-  // Threads of one group race in LibTorch, which notes the name of the last
-  // collective without a lock: see docs/decisions.md.
+  // One thread for each device: several threads of one group would have a data
+  // race in LibTorch, see docs/decisions.md.
   options->threads = static_cast<int>(options->devices.size());
   const auto backend = std::make_shared<c10::intrusive_ptr<c10d::Backend>>();
   connect_on_thread(

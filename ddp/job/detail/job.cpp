@@ -151,7 +151,8 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
-  // A group of other members under this name is no peer of this one.
+  // A group with the same name and other members does not connect to this
+  // group.
   spec.store = c10::make_intrusive<c10d::PrefixStore>(
       members.name + "/" + c10::sha1(members.ranges).str(), job.store);
   spec.rank = static_cast<int>(place - ranks.begin());
@@ -168,7 +169,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
     spec.peer_failure = [&making, record = job.record, ranks]() {
       auto left = record->first_departure(ranks);
       if (!left) {
-        left = record->departure_of(0);  // the store has ended with it
+        left = record->departure_of(0);  // which hosts the store
       }
       return left ? describe(*left, record->passes()) : making.error();
     };

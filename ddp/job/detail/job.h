@@ -45,10 +45,10 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
                                                 const std::string& backend);
 
 /// Waits for the other ranks, lets queued GPU work complete if it can, and
-/// closes everything. A rank that leaves because of an exception, or with a
-/// backward pass that an exception has left, announces that instead. Returns an
-/// error of one line that the program has not seen yet, or ""; the exception
-/// of the program itself comes first.
+/// closes everything. A rank that leaves because of an exception, or after an
+/// exception has left its backward pass, announces the exception instead of
+/// waiting. Returns an error of one line that the program has not seen yet, or
+/// ""; the exception of the program itself comes first.
 std::string leave(Job& job) noexcept;
 
 /// Stops the threads that use LibTorch (the channel's and NCCL's), because

@@ -76,7 +76,7 @@ RankReport OpenGroups::report() const {
                               group->members().ranges,
                               wait.number,
                               wait.call,
-                              wait.what});
+                              wait.operation});
       report.waits_long = report.waits_long || now - wait.since >= kLongWait;
     }
     report.groups.push_back(

@@ -20,8 +20,8 @@ class OpenGroups {
   /// Returns the open groups in the order of `add`.
   std::vector<c10::intrusive_ptr<MonitoredBackend>> all() const;
 
-  /// In its scope the calling thread waits for the other members of a group
-  /// that it makes.
+  /// Records, in its scope, that the calling thread makes a group and waits for
+  /// the other members.
   class MakingScope {
    public:
     MakingScope(OpenGroups& groups, const GroupMembers& members);
@@ -40,15 +40,15 @@ class OpenGroups {
   /// Returns the present state of this rank, without `leaves`.
   RankReport report() const;
 
-  /// Aborts groups with work in progress that a rank has left half a second
-  /// ago. The delay gives messages that a peer sent before it left time to
-  /// arrive. A group without work is left alone: it takes no collective more,
-  /// and its completed collectives are whole.
+  /// Aborts groups with work in progress half a second after a rank has left
+  /// them. The delay gives messages that a peer sent before it left time to
+  /// arrive. A group without work stays open: its completed collectives have
+  /// their results, and further collectives throw.
   /// @returns true if this has to be called again soon.
   bool end_waits_for_departed();
 
-  /// Aborts these groups, and ends their making, with the error. Returns true
-  /// if there was one.
+  /// Aborts these groups, also groups that are being made, with the error.
+  /// Returns true if this rank has one of them.
   bool end_dead_waits(const DeadWaits& dead);
 
   /// Returns true if a backward pass over one of the groups has begun and not

@@ -32,8 +32,8 @@ uint64_t started_in(const RankReport& report, const std::string& group) {
   return progress == nullptr ? 0 : progress->started;
 }
 
-/// Returns the call of a collective, group and number, that the rank has
-/// started; "" if it has not or does not say.
+/// Returns the call of a collective (group and number) that the rank has
+/// started; "" if the rank has not started it or has not reported it.
 std::string started_call(const RankReport& report,
                          const std::pair<std::string, uint64_t>& collective) {
   const auto* progress = progress_in(report, collective.first);
@@ -45,11 +45,11 @@ std::string started_call(const RankReport& report,
   return back < calls.size() ? calls[calls.size() - 1 - back] : "";
 }
 
-/// A collective that somebody waits for.
+/// A collective that a rank waits for.
 struct Awaited {
   std::vector<WaitId> waits;
-  /// Members that have not started it and are kept from it: by a wait, or, with
-  /// the index -1, as they leave.
+  /// Members that have not started the collective, each with the wait that
+  /// blocks it, or with the index -1 if it leaves.
   std::vector<WaitId> kept;
   bool is_dead = true;
 };
@@ -235,23 +235,23 @@ class Judge {
   std::string error() const {
     std::map<std::string, std::vector<int>> calls;
     for (const auto& id : named_) {
-      calls[id.second < 0 ? kLeave : wait_of(id).what].push_back(id.first);
+      calls[id.second < 0 ? kLeave : wait_of(id).operation].push_back(id.first);
     }
     std::vector<std::pair<std::vector<int>, std::string>> ordered;
     ordered.reserve(calls.size());
-    for (auto& [what, ranks] : calls) {
-      ordered.emplace_back(std::move(ranks), what);
+    for (auto& [operation, ranks] : calls) {
+      ordered.emplace_back(std::move(ranks), operation);
     }
     std::sort(ordered.begin(), ordered.end());
     std::string text;
     bool has_pass = false;
-    for (auto& [ranks, what] : ordered) {
+    for (auto& [ranks, operation] : ordered) {
       const bool are_several = ranks.size() > 1;
       text += text.empty() ? rank_list(ranks) +
                                  (are_several ? " wait in " : " waits in ")
                            : ", " + rank_list(ranks) + " in ";
-      text += what;
-      has_pass = has_pass || what.find("gradient") != std::string::npos;
+      text += operation;
+      has_pass = has_pass || operation.find("gradient") != std::string::npos;
     }
     text += unmet_ + ": ";
     text += reason_.empty() ? "these calls never meet, so none of them can end"
@@ -321,7 +321,7 @@ std::string to_text(const RankReport& report) {
                    wait.members,
                    std::to_string(wait.number),
                    wait.call,
-                   wait.what});
+                   wait.operation});
   }
   for (const auto& progress : report.groups) {
     fields.insert(fields.end(),
@@ -348,7 +348,7 @@ std::optional<RankReport> parse_rank_report(const std::string& text) {
       wait.members = fields->at(at + 1);
       wait.number = std::stoull(fields->at(at + 2));
       wait.call = fields->at(at + 3);
-      wait.what = fields->at(at + 4);
+      wait.operation = fields->at(at + 4);
       report.waits.push_back(std::move(wait));
       at += 5;
     }

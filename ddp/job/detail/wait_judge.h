@@ -19,8 +19,8 @@ struct WaitReport {
   std::string members;  ///< `member_ranges` of the group's world ranks
   /// Of the collective, counted from 1 per group; 0: the group is being made.
   uint64_t number = 0;
-  std::string call;  ///< operation and size: "allreduce of 64 Float"
-  std::string what;  ///< "all-reduce of gradient bucket 1 of pass 4"
+  std::string call;       ///< operation and size: "allreduce of 64 Float"
+  std::string operation;  ///< "all-reduce of gradient bucket 1 of pass 4"
 };
 
 /// How far a rank has come in one of its open groups.
@@ -61,14 +61,14 @@ struct DeadWaits {
 
 /// Pure: returns the waits that can never end, or std::nullopt.
 ///
-/// - A wait for a number of a group is in error if another member has started,
-///   or waits for, this number by a different call.
-/// - Any other wait is dead if a member has not started this number, and itself
-///   either leaves or waits for a dead wait.
+/// - A wait for a collective is an error if another member has started, or
+///   waits for, the collective with the same number by a different call.
+/// - Any other wait is dead if a member has not started the collective, and
+///   itself either leaves or is blocked by a dead wait.
 /// - A member that has not made a group is expected to make it on the thread
 ///   that uses the group of all ranks.
 /// - A collective that a leaving member will not start, but another member has
-///   started, is dead, too; nobody needs to wait for it.
+///   started, is dead, too, even if no rank waits for it.
 ///
 /// A member computes if it has sent no report, or a report without a wait: it
 /// makes no wait dead. A collective that all members have started is

@@ -17,9 +17,8 @@ class BufferSync {
   /// @param hook  replaces the copy from one rank; may be empty.
   BufferSync(const ModuleRecord& modules, BufferHook hook);
 
-  /// Lists the module's buffers again if there are other ones. Returns true if
-  /// their number, shapes or dtypes differ from those that the ranks have
-  /// compared last.
+  /// Lists the module's buffers again if they have been replaced. Returns true
+  /// if their number, shapes or dtypes have changed since the last comparison.
   bool has_changed();
 
   /// Compares the buffers of all ranks. Collective.

@@ -14,9 +14,9 @@ class ModuleRecord {
  public:
   ModuleRecord(torch::nn::Module& module, std::set<std::string> ignored);
 
-  /// Checks that the module has no other parameters than when it was wrapped:
-  /// one that has come since would train on each rank alone. Costs a comparison
-  /// of pointers per parameter. Returns true if there are other submodules.
+  /// Checks that the module has no new parameters since it was wrapped: a new
+  /// parameter would train on each rank alone. Costs a comparison of pointers
+  /// per parameter. Returns true if there are other submodules.
   /// @throws c10::Error that names a new parameter.
   bool update();
 

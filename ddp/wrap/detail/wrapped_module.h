@@ -25,9 +25,9 @@ struct WrappedModule {
 WrappedModule list_tensors(torch::nn::Module& module,
                            const std::set<std::string>& ignored);
 
-/// Returns whether this is a group of the job over Gloo. A backend that the
-/// program has put around such a group is none: it gets its all-reduces, which
-/// it may count or change.
+/// Returns whether this is a group of the job over Gloo. Returns false for a
+/// backend of the program around a group of the job: that backend may count
+/// or change the all-reduces.
 bool is_gloo_group_of_job(const c10d::Backend& group);
 
 /// Verifies that the ranks' modules agree and, if `copies`, broadcasts rank 0's
@@ -35,7 +35,8 @@ bool is_gloo_group_of_job(const c10d::Backend& group);
 /// @param options  a line for each option that must be equal on all ranks;
 ///   compared before the modules.
 /// @param refusal  the reason why this rank cannot continue, or "".
-/// @param moves  the caller then moves tensors on the CPU to NCCL's device.
+/// @param moves  whether the caller then moves tensors on the CPU to NCCL's
+///   device.
 /// @throws c10::Error on every rank if modules or options differ, if a
 ///   parameter is on a device that NCCL cannot use, or if a rank refuses.
 void verify_and_broadcast(c10d::Backend& group,
