@@ -1,4 +1,4 @@
-// A model of which the ranks of one host keep one copy together, by
+// A model of which the ranks of one host together keep one copy, by
 // ddp::FullyShardedDataParallel. The program trains on synthetic data and
 // prints the loss and the memory of all ranks. With --ddp each rank keeps a
 // copy of its own, by ddp::DistributedDataParallel: the losses are the same,
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   if (has_copies) {
     train(ddp::DistributedDataParallel(Net()), path, memory_before);
   } else {
-    // By a function, so that rank 0 alone needs memory for a whole net.
+    // By a function, so that only rank 0 needs memory for a whole net.
     train(ddp::FullyShardedDataParallel<Net>([] { return Net(); }),
           path,
           memory_before);

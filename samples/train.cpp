@@ -274,7 +274,7 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   return sum;
 }
 
-// Prints the mean loss over the ranks each so many steps.
+// Prints the mean loss over the ranks every `--log-every` steps.
 void Training::log(const std::string& place, const torch::Tensor& loss) const {
   const int64_t every = options_.report.log_every;
   if (every > 0 && checkpoint_.step() % every == 0) {

@@ -27,8 +27,8 @@ class Disk {
 };
 
 /// Returns the target of a symbolic link, or PATH itself. (Does not use
-/// std::filesystem, since LibTorch's wheel exports parts of another
-/// compiler's.)
+/// std::filesystem, because LibTorch's wheel exports parts of another
+/// compiler's std::filesystem.)
 std::string real_path(const std::string& path);
 
 /// Returns the folder that holds a file or folder, for system calls.

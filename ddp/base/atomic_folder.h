@@ -32,7 +32,7 @@ int remove_folder(const std::string& folder, Disk& disk);
 /// @endcode
 class AtomicFolder {
  public:
-  /// Creates PATH.tmp. Removes one that a crash has left.
+  /// Creates PATH.tmp. Removes a PATH.tmp that a crash has left.
   /// @param is_own  returns whether a file of this name may be removed.
   /// @throws std::system_error if PATH.tmp cannot be created;
   ///   std::runtime_error if PATH or PATH.tmp has other files.

@@ -26,12 +26,12 @@ struct ForkOptions {
 /// clone().
 ///
 /// With `cgroup_fd` or without `signals_end`, glibc does not know of the fork:
-/// in a program of several threads the child may make async-signal-safe calls
-/// alone. Where the kernel or a sandbox does not offer clone3(), the child
-/// starts in the parent's cgroup.
+/// in a program of several threads the child may make only async-signal-safe
+/// calls. If the kernel or a sandbox does not offer clone3(), the child starts
+/// in the parent's cgroup.
 ///
-/// @returns 0 in the child, and the child's pid in the parent. A child whose
-///   parent has ended in the meantime exits with 127 instead, unless
+/// @returns 0 in the child, and the child's pid in the parent. If the parent
+///   has ended in the meantime, the child exits with 127 instead, unless
 ///   `death_signal` is 0.
 /// @throws std::system_error when no process can be made.
 pid_t fork_child(const ForkOptions& options = {});

@@ -42,10 +42,10 @@ class FileDescriptor {
 };
 
 /// Returns `result`.
-/// @throws std::system_error with `what` and errno if `result` is negative.
-inline int check(int result, const std::string& what) {
+/// @throws std::system_error with `attempt` and errno if `result` is negative.
+inline int check(int result, const std::string& attempt) {
   if (result < 0) {
-    throw std::system_error(errno, std::generic_category(), what);
+    throw std::system_error(errno, std::generic_category(), attempt);
   }
   return result;
 }

@@ -12,12 +12,12 @@ bool is_gpu_file(std::string_view file_name);
 
 /// Counts the device files of GPUs that this process may open: a scheduler
 /// denies a job access to GPUs that it has not requested. NVIDIA's kernel
-/// driver creates one per GPU, even if CUDA and LibTorch do not see the GPU.
-/// Opens none, which would wake the GPU.
+/// driver creates a file for each GPU, even if CUDA and LibTorch do not see the
+/// GPU. Opens no file, because that would wake the GPU.
 int count_gpu_files(const std::string& folder = "/dev");
 
 /// Pure: whether an entry of CUDA_VISIBLE_DEVICES can be a GPU. CUDA ignores
-/// all entries from the first one that cannot (empty, "-1", Slurm's
+/// all entries from the first one that is no GPU (empty, "-1", Slurm's
 /// "NoDevFiles").
 bool names_a_gpu(std::string_view entry);
 

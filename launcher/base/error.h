@@ -17,8 +17,8 @@ inline constexpr int kExitNotExecutable = 126;  ///< as in shells
 inline constexpr int kExitNotFound = 127;
 
 /// Error that ends ddprun without a worker's failure. Holds one line for the
-/// user (expected, got, what to do) and the exit code. Control characters in
-/// the message are escaped, so that quoted text stays on one line.
+/// user (expected, got, remedy) and the exit code. Control characters in the
+/// message are escaped, so that quoted text stays on one line.
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(int exit_code, const std::string& what)
@@ -30,8 +30,8 @@ class LaunchError : public std::runtime_error {
   int exit_code_;
 };
 
-/// Calls `work` and returns its exception, of which other kinds become
-/// LaunchErrors; std::nullopt: there was none.
+/// Calls `work` and returns its exception as a LaunchError; std::nullopt: there
+/// was none.
 inline std::optional<LaunchError> error_of(const std::function<void()>& work) {
   try {
     work();

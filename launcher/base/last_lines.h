@@ -7,9 +7,9 @@
 
 namespace launcher {
 
-/// Keeps the last lines of a stream, for the report of a failure. Drops the
-/// frames of a backtrace ("frame #3: ..."), of which an uncaught c10::Error
-/// prints dozens after its message, and shortens long lines.
+/// Keeps the last lines of a stream, for the report of a failure. Shortens long
+/// lines and drops the frames of a backtrace ("frame #3: ..."): an uncaught
+/// c10::Error prints dozens of them after its message.
 class LastLines {
  public:
   void add(std::string_view line);

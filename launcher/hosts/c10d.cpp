@@ -53,7 +53,7 @@ class C10dRendezvous : public Rendezvous {
       perform(client_->leave());
     }
   }
-  /// The other hosts hear of this host's last message through the coordinator.
+  /// The other hosts learn of this host's last message through the coordinator.
   bool is_over() const override {
     return !server_ || !server_->is_connected_from_here();
   }

@@ -16,8 +16,9 @@ struct ListenAddresses {
   bool is_one_enough = false;
 };
 
-/// Sorts addresses alike in all processes of this host, whatever the order of
-/// the name service. The process that gets the first address gets all of them.
+/// Sorts addresses alike in all processes of this host, independent of the
+/// order of the name service. The process that gets the first address gets all
+/// of them.
 void sort_by_text(std::vector<SocketAddress>& addresses) {
   std::sort(addresses.begin(),
             addresses.end(),

@@ -10,9 +10,10 @@
 namespace launcher {
 
 /// Listens for the hosts of a job if this process is to run the coordinator:
-/// the first ddprun on the endpoint's host does. Other hosts may resolve the
-/// endpoint's name to any address of this host, so it listens at all of them,
-/// for "localhost" and a numeric address at those of the endpoint alone.
+/// the first ddprun on the endpoint's host runs it. Other hosts may resolve the
+/// endpoint's name to any address of this host, so this process listens at all
+/// its addresses, or, for "localhost" and a numeric address, only at the
+/// addresses of the endpoint.
 ///
 /// @param addresses  the addresses to which the endpoint's name resolves
 /// @returns no sockets if another process runs the coordinator
@@ -21,10 +22,11 @@ std::vector<Fd> listen_as_coordinator(
     const CoordinatorEndpoint& coordinator,
     const std::vector<SocketAddress>& addresses);
 
-/// For a host that waits for others: the addresses of the listeners, what may
-/// keep the others from coming, with advice, and what has set the number of
-/// hosts. Loopback addresses get "; no other machine reaches ...", and a host
-/// that may wrongly take itself for rank 0's the hint at --node-rank.
+/// Text for a host that waits for others: the addresses of the listeners,
+/// possible reasons why the others do not come, with advice, and the option or
+/// scheduler that has set the number of hosts. For loopback addresses the text
+/// has "; no other machine reaches ...", and for a host that may be rank 0's by
+/// mistake, a hint at --node-rank.
 ///
 /// @param addresses  the addresses to which the endpoint's name resolves
 std::string advice_for(const CoordinatedConfig& config,

@@ -11,7 +11,7 @@ namespace launcher {
 
 class EventLoop;
 
-/// Makes the rendezvous that the options ask for.
+/// Makes the rendezvous of the options.
 ///
 /// @param host name of this host for messages
 std::unique_ptr<Rendezvous> make_rendezvous(

@@ -150,8 +150,8 @@ JobCgroup::JobCgroup(const std::optional<std::string>& parent) {
   if (!parent) {
     return;
   }
-  // The name may exist already: of a killed ddprun, or of a ddprun in another
-  // pid namespace.
+  // A killed ddprun, or a ddprun in another pid namespace, may have the same
+  // name.
   const std::string name = *parent + "/ddprun." + std::to_string(::getpid());
   std::string path = name;
   for (int number = 1; ::mkdir(path.c_str(), 0700) != 0; ++number) {

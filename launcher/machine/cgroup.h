@@ -17,7 +17,7 @@ namespace launcher {
 std::optional<std::string> own_cgroup_folder(std::string_view controller = "");
 
 /// Returns the folder of this process's own cgroup and the folders above it;
-/// the limits of all of them apply. For a version 1 controller whose hierarchy
+/// the limits of all of them apply. If the hierarchy of a version 1 controller
 /// does not show the process's cgroup (in a container), begins with the mount
 /// itself.
 std::vector<std::string> limiting_cgroup_folders(

@@ -30,8 +30,8 @@ std::vector<std::string> with_path(const std::vector<std::string>& argv) {
   return result;
 }
 
-/// Reads what comes within `time`, in milliseconds. Returns whether more may be
-/// in the pipe.
+/// Reads the bytes that come within `time`, in milliseconds. Returns whether
+/// the pipe may have more.
 bool read_piece(Fd& pipe, int time, std::string& output) {
   pollfd entry{pipe.get(), POLLIN, 0};
   if (::poll(&entry, 1, time) <= 0) {
@@ -85,8 +85,9 @@ CommandEnd run_command(const CommandSpec& spec) {
     process.signal_group(SIGTERM);
     await_end(process, out.read, spec.grace, end.output);
   }
-  process.signal_group(SIGKILL);  // also what it has left in its group
-  // The kernel may hold a killed process, and root's may not be killed.
+  process.signal_group(SIGKILL);  // also processes left in its group
+  // The kernel may hold a killed process, and a process of root may not be
+  // killed.
   if (await_end(process, out.read, kTimeToDie, end.output)) {
     process.reap();
   }

@@ -26,8 +26,8 @@ struct CommandEnd {
 };
 
 /// Runs a program and waits for it, with stdin from /dev/null. At its end, or
-/// after its limit, the rest of its process group gets SIGKILL. Processes that
-/// have left the group are not waited for, nor is a command that the kernel
+/// after its limit, the rest of its process group gets SIGKILL. Does not wait
+/// for processes that have left the group, nor for a command that the kernel
 /// holds for a second after SIGKILL. Exit code 127: it cannot be executed. To
 /// be called from the main thread; see Process.
 ///

@@ -57,13 +57,13 @@ class Execution {
   CpuSet cpus_;
 };
 
-/// Explains why an existing program could not be executed, and what to do. Pure
+/// Explains why an existing program could not be executed, with a remedy. Pure
 /// function.
 ///
 /// @param error errno of execve()
 LaunchError exec_failure(const std::string& path, int error);
 
-/// Explains why a worker could not be bound to its CPUs, and what to do. Pure
+/// Explains why a worker could not be bound to its CPUs, with a remedy. Pure
 /// function.
 ///
 /// @param error errno of CpuSet::bind()

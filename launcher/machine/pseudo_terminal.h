@@ -13,9 +13,9 @@ namespace launcher {
 /// stdin; std::nullopt if none of them is a terminal.
 std::optional<winsize> own_terminal_size();
 
-/// Returns the size of a pseudo-terminal whose lines are shown after a prefix
-/// in the terminal `own`. Without `own`, returns 24 lines of 80 columns. Pure
-/// function.
+/// Returns the size of a pseudo-terminal for lines that are shown after a
+/// prefix in the terminal `own`. Without `own`, returns 24 lines of 80 columns.
+/// Pure function.
 winsize terminal_size(const std::optional<winsize>& own, size_t prefix_columns);
 
 /// Creates a pseudo-terminal for output: bytes written to `write` are read from

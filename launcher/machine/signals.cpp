@@ -29,7 +29,7 @@ SignalScope::SignalScope(const std::vector<int>& signals) {
 }
 
 SignalScope::~SignalScope() {
-  read([](int) {});  // else a signal of the last moment kills
+  read([](int) {});  // a pending signal would otherwise end the process
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 

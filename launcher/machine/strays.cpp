@@ -196,8 +196,8 @@ void kill_descendants(pid_t ancestor) {
   std::set<pid_t> killed;
   for (bool is_new = true; is_new;) {
     is_new = false;
-    // All are opened before the first one is killed, whose children then have
-    // another parent.
+    // All are opened before the first one is killed, because its children then
+    // get another parent.
     std::vector<Fd> processes;
     for (const auto& [pid, parent] : descendants_of(ancestor)) {
       is_new |= killed.insert(pid).second;

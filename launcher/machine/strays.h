@@ -25,8 +25,8 @@ class Strays {
   Strays(const Strays&) = delete;
   Strays& operator=(const Strays&) = delete;
 
-  /// Returns whether there are any. To be called without running workers, which
-  /// are children, too.
+  /// Returns whether there are strays. Called without running workers, because
+  /// workers are children, too.
   bool any() const;
 
   /// Returns the strays and all workers that are not reaped. Reads every
@@ -54,10 +54,11 @@ using Children = std::multimap<pid_t, pid_t>;
 /// Returns the children of all processes; empty if /proc is not mounted.
 Children all_children();
 
-/// Returns the processes of the tree below and with `root` that are to get a
-/// signal: each one that handles it, and none that such a process has started,
-/// as a data loader. A shell would die of the signal or wait for its command,
-/// so it gets the signal only if nothing below it handles it. Pure function.
+/// Returns the processes of the tree with the root `root` that are to get a
+/// signal: each process that handles it, but not the processes that this
+/// process has started, such as data loaders. The signal would end a shell, or
+/// wait for the shell's command, so a shell gets it only if no process below
+/// handles it. Pure function.
 std::vector<pid_t> receivers_of(pid_t root,
                                 const Children& children,
                                 const std::function<bool(pid_t)>& handles,

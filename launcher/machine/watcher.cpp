@@ -14,8 +14,8 @@
 namespace launcher {
 namespace {
 
-/// Messages are process ids: a group that is added, or minus one that is
-/// removed. A pipe keeps such short messages whole.
+/// A message is the id of a group that is added, or minus the id of a group
+/// that is removed. A pipe keeps short messages whole.
 void send(int fd, pid_t message) {
   [[maybe_unused]] const auto size = ::write(fd, &message, sizeof(message));
 }

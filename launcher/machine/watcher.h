@@ -7,12 +7,12 @@
 
 namespace launcher {
 
-/// A process that kills the workers if ddprun is killed (`kill -9`) and cannot
-/// do it: the kernel kills only ddprun's children (PR_SET_PDEATHSIG), and a
-/// worker may be a shell whose children hold the GPUs.
+/// A process that kills the workers if ddprun itself is killed (`kill -9`). The
+/// kernel then kills only ddprun's children (PR_SET_PDEATHSIG), but a worker
+/// may be a shell, and its children hold the GPUs.
 ///
-/// The watcher reads from a pipe which process groups the job has. At the end
-/// of the pipe, which is ddprun's end, it sends SIGKILL to them and to the
+/// The watcher reads the process groups of the job from a pipe. When ddprun
+/// ends, the pipe ends; the watcher then sends SIGKILL to the groups and to the
 /// job's cgroup, and ends. It has its own session and process name, so that a
 /// kill of ddprun's process group or `pkill -9 ddprun` does not reach it. It
 /// handles no signal, and no wait for any child sees it.

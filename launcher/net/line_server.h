@@ -28,7 +28,7 @@ class LineServer {
     std::function<bool(Id, const std::string& line)> on_line;
     /// `error` is errno, or 0 when the other end has closed the connection.
     std::function<void(Id, int error)> on_closed;
-    /// Whether a client has shown that it belongs here. Empty: all clients do.
+    /// Whether a client has identified itself. Empty: all clients have.
     std::function<bool(Id)> is_known{};
   };
 

@@ -19,9 +19,9 @@ using NameService = std::function<Resolved(const std::string& host, int port)>;
 Resolved ask_name_service(const std::string& host, int port);
 
 /// Looks up a host name again and again without blocking: its address may come
-/// late or change, as that of a pod that is still to start. Each query runs on
-/// a thread that blocks all signals. Nothing waits for the thread: it may hang
-/// in getaddrinfo(), which has no time-out.
+/// late or change, like the address of a pod that has not started yet. Each
+/// query runs on a thread that blocks all signals. Nothing waits for the
+/// thread: it may hang in getaddrinfo(), which has no time-out.
 class NameLookup {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -20,7 +20,7 @@ class HostOptions {
 
   /// Fills rendezvous, run_id and cluster_note. Values that the options do not
   /// give come from the scheduler, if it has started a ddprun on each of
-  /// several hosts; cluster_note then says so.
+  /// several hosts; cluster_note then names them.
   ///
   /// @param environment with the scheduler's variables
   /// @throws UsageError when the options contradict each other
@@ -34,7 +34,7 @@ class HostOptions {
 
  private:
   void bind_coordinated(CommandLine& line);
-  /// Returns a setter that --standalone beats.
+  /// Returns a setter without effect after --standalone.
   CommandLine::Setter unless_alone(CommandLine::Setter set);
   void read_settings(const std::map<std::string, std::string>& settings);
   void read_setting(const std::string& key, const std::string& value);

@@ -12,7 +12,7 @@ namespace launcher {
 
 /// Returns the GPUs that a process started by ddprun can use, named as in
 /// CUDA_VISIBLE_DEVICES. Without that variable these are all GPUs of the host;
-/// otherwise the listed GPUs up to the first entry that is none, as in CUDA.
+/// otherwise the listed GPUs up to the first entry that is no GPU, as in CUDA.
 ///
 /// @throws LaunchError if the variable names a GPU that the host does not have,
 ///   or names a GPU twice

@@ -38,8 +38,7 @@ struct WorkerSpec {
   StreamSet to_filtered;  ///< streams that are filtered
 };
 
-/// A file for those lines of an attempt's workers that contain one of the
-/// texts.
+/// A file for the lines of an attempt's workers that contain one of the texts.
 struct LineFilter {
   std::string path;  ///< empty: none
   std::vector<std::string> texts;

@@ -16,8 +16,8 @@ struct Program {
 
 /// Finds the program of the command line as execvp() would, in the caller's
 /// PATH. Python is $PYTHON_EXEC, else the python3 beside ddprun, as in a
-/// virtual environment, else that of PATH. It gets -u, so that its output is
-/// not buffered. Called before any worker starts.
+/// virtual environment, else the python3 of PATH. It gets -u, so that its
+/// output is not buffered. Called before any worker starts.
 ///
 /// @throws LaunchError with kExitNotFound if the file does not exist, with
 ///   kExitNotExecutable if the file may not be executed

@@ -64,7 +64,7 @@ class ProcessRunner : public WorkerRunner {
     std::string folder;
   };
 
-  /// A start whose files the thread of the logs creates.
+  /// A start that waits until the thread of the logs has created its files.
   struct Start {
     LaunchPlan plan;
     AttemptFiles files{};

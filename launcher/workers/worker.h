@@ -73,15 +73,14 @@ Worker start_worker(PreparedWorker& worker, const WorkerContext& context);
 /// the worker's pseudo-terminals, if any, to fit ddprun's own terminal.
 void signal_worker(const Worker& worker, int number);
 
-/// What a worker has left for the report.
+/// Last output of a worker, for the report.
 struct LastWords {
   std::vector<std::string> lines;  ///< last lines of its stderr
   std::string error;               ///< its error file
 };
 
-/// Returns the last words of workers, as far as ddprun has read them or they
-/// are in files. Waits for the files for a few seconds only: their file server
-/// may not answer.
+/// Returns the LastWords of workers, as far as ddprun or files have them. Waits
+/// for the files for a few seconds only: their file server may not answer.
 std::vector<LastWords> last_words(const std::vector<const Worker*>& workers);
 
 }  // namespace launcher

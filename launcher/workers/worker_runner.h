@@ -94,9 +94,9 @@ class WorkerRunner {
  public:
   virtual ~WorkerRunner() = default;
 
-  /// Begins to start all workers of the plan, of which none runs before their
-  /// files are there. If one cannot be started, starts none and posts
-  /// StartFailed. A request to end the workers ends the start.
+  /// Begins to start all workers of the plan. No worker runs before all files
+  /// are there. If one cannot be started, starts none and posts StartFailed. A
+  /// request to end the workers ends the start.
   virtual void start(LaunchPlan plan) = 0;
 
   /// Requests that the workers save their state and exit within `time`. A

@@ -87,8 +87,8 @@ class Experiment {
     pass(*model_->module(), "forward alone", "backward alone");
   }
 
-  // Returns the gradients of this batch: this rank's own, or those after
-  // synchronisation. Dropout draws the same random numbers for both.
+  // Returns the gradients of this batch: this rank's own, or the synchronised
+  // ones. Dropout draws the same random numbers for both.
   std::vector<torch::Tensor> gradients(bool are_synchronised) {
     ddp::seed_everything(kDropoutSeed);
     optimizer_.zero_grad();
@@ -174,8 +174,8 @@ void show_split(const Experiment& experiment, const Options& options) {
   }
 }
 
-// Returns the indices of the parameters that --parameters names; if it names
-// none, those of the first and the last parameter.
+// Returns the indices of the parameters that --parameters names; by default of
+// the first and the last parameter.
 std::vector<size_t> choose(const std::vector<std::string>& names,
                            const std::vector<std::string>& wanted) {
   if (wanted.empty()) {

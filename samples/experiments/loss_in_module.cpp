@@ -10,8 +10,8 @@
 // replicas' losses become a vector, with a warning. The mean of the vector is
 // the loss of the batch only if all parts have the same number of rows: of 16
 // images, three replicas process 6, 6 and 4. dp::mean weights each loss by its
-// rows, so the gradients equal those of the whole batch. This holds for a loss
-// that is the mean over all rows. A loss that ignores some targets
+// rows, so the gradients equal the gradients of the whole batch. This holds for
+// a loss that is the mean over all rows. A loss that ignores some targets
 // (ignore_index) must instead return its sum and its count; sum both with
 // dp::sum and divide afterwards.
 //

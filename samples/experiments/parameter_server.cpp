@@ -4,9 +4,9 @@
 // optimizer; the other ranks compute gradients.
 //
 // Synchronous: a step averages the gradients of all workers, each for a part of
-// the batch, so the training equals that of DistributedDataParallel, which
-// --compare-ddp checks. The difference is the traffic: it passes through the
-// servers instead of around a ring.
+// the batch, so the training equals a training with DistributedDataParallel,
+// which --compare-ddp checks. The difference is the traffic: it passes through
+// the servers instead of around a ring.
 //
 // Asynchronous: a server applies each worker's gradients on arrival, so no
 // worker waits for a slow one. In the meantime other workers may have updated

@@ -152,9 +152,9 @@ inline int64_t naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
 }
 
 /// Returns the exact number of elements that `ring_allreduce` sends from one
-/// rank: 2n minus the chunk whose sum this rank computes, and minus the chunk
-/// that it receives last. The sum over all ranks is 2(p - 1) * n. If p divides
-/// n, each rank sends 2(p - 1)/p * n.
+/// rank: 2n minus the chunk that this rank sums last, and minus the chunk that
+/// it receives last. The sum over all ranks is 2(p - 1) * n. If p divides n,
+/// each rank sends 2(p - 1)/p * n.
 inline int64_t ring_elements_sent(int64_t numel, int64_t ranks, int64_t rank) {
   if (ranks == 1) {
     return 0;

@@ -2,10 +2,10 @@
 //
 // Purpose: replicas of a network, on GPUs or here on the CPU, are kept equal by
 // a parameter server or by an all-reduce. Both end with the same parameters,
-// bit for bit, which are those of a training without replicas, up to rounding.
-// The traffic differs: the parameter server's device carries the load that the
-// all-reduce spreads over all devices. The program prints the bytes that each
-// replica sends and receives in a step.
+// bit for bit, and up to rounding with the parameters of a training without
+// replicas. The traffic differs: the parameter server's device carries the load
+// that the all-reduce spreads over all devices. The program prints the bytes
+// that each replica sends and receives in a step.
 //
 //   two_views
 //   two_views --replicas 8

@@ -3,9 +3,9 @@
 // Purpose: the first device also holds the gathered results and the optimizer,
 // so it may process fewer rows (chunk_sizes). It then computes for a shorter
 // time and needs less memory, but sends and receives more, because more rows
-// are on other devices. The gradients still equal those of the plain module.
-// The images are random, so nothing is learnt. Replicas on the CPU share its
-// cores, so their times are not meaningful.
+// are on other devices. The gradients still equal the gradients of the plain
+// module. The images are random, so nothing is learnt. Replicas on the CPU
+// share its cores, so their times are not meaningful.
 //
 //   uneven_split
 //   uneven_split --chunk-sizes 8,28,28

@@ -64,7 +64,7 @@ class CommandLine {
   template <typename T>
   Option add(const std::string& flag, T& target, const std::string& help);
 
-  /// Adds an option whose value is one of the names of `kinds`.
+  /// Adds an option with the names of `kinds` as values.
   template <typename Target, typename Kind>
   Option choose(const std::string& flag,
                 Target& target,
@@ -81,7 +81,7 @@ class CommandLine {
         help);
   }
 
-  /// Parses the options. Returns std::nullopt if the program shall run.
+  /// Parses the options. Returns std::nullopt if the program must run.
   std::optional<EarlyExit> parse(int argc, const char* const* argv);
 
   /// Returns an error about the command line: one line, with exit code 2.

@@ -75,10 +75,10 @@ std::vector<uint8_t> read_file(const std::filesystem::path& path) {
 
 std::filesystem::path find_in_folder(const std::filesystem::path& folder,
                                      const std::vector<std::string>& names,
-                                     const std::string& what) {
+                                     const std::string& data_set) {
   TORCH_CHECK(std::filesystem::is_directory(folder),
               "Expected a folder with ",
-              what,
+              data_set,
               " at ",
               folder.string(),
               ", but there is none. Name it with --data.");

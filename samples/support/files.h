@@ -20,11 +20,11 @@ std::vector<uint8_t> read_file(const std::filesystem::path& path);
 
 /// Returns the path of the first of `names` that exists in `folder`.
 ///
-/// @param what  name of the data set, for the error
+/// @param data_set  its name, for the error
 /// @throws c10::Error if the folder does not exist or contains none of the
 ///   names.
 std::filesystem::path find_in_folder(const std::filesystem::path& folder,
                                      const std::vector<std::string>& names,
-                                     const std::string& what);
+                                     const std::string& data_set);
 
 }  // namespace samples

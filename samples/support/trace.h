@@ -61,7 +61,7 @@ struct TraceEvent {
 /// steps.
 class Profiler {
  public:
-  /// Starts the profiler. On a GPU, kernels are recorded, too: those of NCCL
+  /// Starts the profiler. On a GPU, kernels are recorded, too: NCCL's kernels
   /// count as communication, all others as computation.
   explicit Profiler(c10::Device device);
   /// Stops the profiler if it still runs.

@@ -37,16 +37,16 @@ struct ClusterTask {
 /// with `srun`, and the tasks inherit the daemons' variables.
 ///
 /// @throws std::invalid_argument with one line that names the variable that is
-///   missing or cannot be read, or the scheduler whose variables contradict
+///   missing or cannot be read, or the scheduler, if its variables contradict
 ///   each other.
 std::optional<ClusterTask> read_cluster_task(const EnvReader& reader);
 
-/// As above, for Kubernetes only, whose pods may have a RANK.
+/// As above, for Kubernetes only. A pod may have a RANK.
 std::optional<ClusterTask> read_pod(const EnvReader& reader);
 
 /// Returns a variable that a scheduler sets in each process of a job, with its
-/// value, or "". For a process without a task, which would otherwise take
-/// itself for the only one of its job.
+/// value, or "". Called for a process without a task, which would otherwise
+/// train as the only process of its job.
 std::string unread_task(const EnvReader& reader);
 
 /// Pure: returns a port for a job, from 15000 to 29499. The range is below the

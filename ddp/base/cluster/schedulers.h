@@ -30,7 +30,7 @@ std::optional<ClusterTask> pals_task(const EnvReader& reader);
 /// Reads a task of `flux run`: FLUX_TASK_* and FLUX_JOB_*.
 std::optional<ClusterTask> flux_task(const EnvReader& reader);
 
-/// Reads a pod of Kubeflow's PyTorchJob, whose RANK and WORLD_SIZE count pods,
+/// Reads a pod of Kubeflow's PyTorchJob, where RANK and WORLD_SIZE count pods,
 /// or a pod of an indexed Job (a JobSet), which has only its index.
 std::optional<ClusterTask> pod_task(const EnvReader& reader);
 

@@ -84,15 +84,14 @@ struct WorkerEnv {
   /// LOCAL_WORLD_SIZE defaults to WORLD_SIZE, and LOCAL_RANK to RANK modulo
   /// LOCAL_WORLD_SIZE. Without RANK, one of several tasks of srun, mpirun or
   /// flux takes all of these from its job. Of the variables, only MASTER_ADDR
-  /// and MASTER_PORT then replace values of the job; where mpirun or flux does
-  /// not tell the host of rank 0, MASTER_ADDR is needed. In a pod of
-  /// Kubernetes, with MASTER_ADDR and without LOCAL_RANK and
-  /// TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE count pods: a pod is one rank,
-  /// the only one of its host. May run on any thread while no thread changes
-  /// the environment.
+  /// and MASTER_PORT then replace values of the job; if mpirun or flux does not
+  /// give the host of rank 0, MASTER_ADDR is needed. In a pod of Kubernetes,
+  /// with MASTER_ADDR and without LOCAL_RANK and TORCHELASTIC_RUN_ID, RANK and
+  /// WORLD_SIZE count pods: a pod is one rank, the only one of its host. May
+  /// run on any thread while no thread changes the environment.
   ///
   /// @throws std::invalid_argument with one line that names the variable, the
-  ///   expected and the actual value (or the scheduler whose variables
+  ///   expected and the actual value (or the scheduler, if its variables
   ///   contradict each other), if a variable is missing or is no integer in its
   ///   range (ports: 1 to 65535), if RANK is not below WORLD_SIZE, if a
   ///   variable contradicts the scheduler (WORLD_SIZE without RANK is not its

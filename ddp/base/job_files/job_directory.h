@@ -27,8 +27,8 @@
 // - pid=123        process that writes the file, if it is a child of the worker
 //
 // A worker that has not written yet counts as hung only if all workers of its
-// host that have written are overdue and wait. The first report is mostly the
-// one of the start, so the second report may take five times --hang-timeout.
+// host that have written are overdue and wait. The first report usually marks
+// the start, so the second report may take five times --hang-timeout.
 //
 // stop_3 is for a request under --on-preempt that rank 3 saves and ends. A
 // worker that wants requests creates the file, empty, when it starts; a worker

@@ -6,21 +6,21 @@
 
 namespace ddp {
 
-void report_progress(std::string_view what) {
+void report_progress(std::string_view text) {
   if (auto* file = detail::progress_file()) {
-    if (!what.empty()) {
-      file->set_text(what);
+    if (!text.empty()) {
+      file->set_text(text);
     }
     file->beat();
   }
 }
 
-QuietGuard::QuietGuard(std::chrono::seconds limit, std::string_view what)
+QuietGuard::QuietGuard(std::chrono::seconds limit, std::string_view text)
     : outer_(0) {
   if (auto* file = detail::progress_file()) {
     outer_ = file->limit();
     file->set_limit(std::max(limit, std::chrono::seconds(1)));
-    report_progress(what);
+    report_progress(text);
   }
 }
 

@@ -37,7 +37,7 @@ namespace ddp {
 ///     read(shard);
 ///   }
 /// @endcode
-void report_progress(std::string_view what = {});
+void report_progress(std::string_view text = {});
 
 /// Raises the limit of this rank in its scope, for an evaluation or a save that
 /// reports no progress. The limit must be finite, so that a hang inside the
@@ -64,7 +64,7 @@ class QuietGuard {
  public:
   /// @param limit  limit in this scope. A limit below --hang-timeout has no
   ///   effect: --hang-timeout then applies. Below one second counts as one.
-  explicit QuietGuard(std::chrono::seconds limit, std::string_view what = {});
+  explicit QuietGuard(std::chrono::seconds limit, std::string_view text = {});
   ~QuietGuard();
   QuietGuard(const QuietGuard&) = delete;
   QuietGuard& operator=(const QuietGuard&) = delete;

@@ -175,9 +175,9 @@ ProgressFile* progress_file() noexcept {
   return file;
 }
 
-RankWaitScope::RankWaitScope(std::string_view for_what) noexcept {
+RankWaitScope::RankWaitScope(std::string_view reason) noexcept {
   if (auto* file = progress_file()) {
-    file->set_text(for_what);
+    file->set_text(reason);
     file->set_waits(true);
   }
 }

@@ -31,8 +31,8 @@ class ProgressFile {
   /// From now on `waits` stays set, because device work may wait for other
   /// ranks at any time without the host seeing it.
   void wait_on_device() noexcept;
-  /// Counts a step. The second one since `begin` ends the first step, from
-  /// which on the limit is --hang-timeout.
+  /// Counts a step. The second call since `begin` ends the first step; the
+  /// limit is then --hang-timeout.
   void note_forward() noexcept;
   /// Counts a completed backward pass, which also ends the first step.
   void note_pass() noexcept;
@@ -67,11 +67,11 @@ class ProgressFile {
 /// one. The first call opens the file, which is the first report.
 ProgressFile* progress_file() noexcept;
 
-/// In its scope this thread waits for other ranks.
+/// Records, in its scope, that this thread waits for other ranks.
 class RankWaitScope {
  public:
-  /// @param for_what  must outlive the guard.
-  explicit RankWaitScope(std::string_view for_what) noexcept;
+  /// @param reason  must outlive the scope.
+  explicit RankWaitScope(std::string_view reason) noexcept;
   ~RankWaitScope();
   RankWaitScope(const RankWaitScope&) = delete;
   RankWaitScope& operator=(const RankWaitScope&) = delete;

@@ -56,9 +56,9 @@ std::vector<SocketAddress> addresses_of_interfaces(unsigned int flags) {
   return all;
 }
 
-/// The address on the default route, or of the first interface: a bridge of
-/// containers may come first. IPv4 only, because IPv6 addresses may need a
-/// scope; "" if there is none.
+/// The address on the default route, else of the first interface, which may be
+/// a bridge of containers. IPv4 only, because IPv6 addresses may need a scope;
+/// "" if there is none.
 std::string outer_address() {
   for (const SocketAddress& outside : addresses_of("203.0.113.1", kAnyPort)) {
     const std::string text = numeric_host(local_end_towards(outside));

@@ -23,9 +23,9 @@ FileDescriptor listen_for_ranks(const std::string& host, int port);
 
 /// A port that is reserved while `socket` is open, for a server that will
 /// listen on it. The socket is bound with SO_REUSEADDR and does not listen.
-/// Linux lets another socket with SO_REUSEADDR, such as that of a c10d store,
-/// bind the port by its number and listen on it. But it does not give the port
-/// to a socket that requests any free port. So the port cannot be lost in
+/// Linux lets another socket with SO_REUSEADDR, such as the socket of a c10d
+/// store, bind the port by its number and listen on it, but does not give the
+/// port to a socket that requests any free port. So the port cannot be lost in
 /// between.
 struct ReservedPort {
   FileDescriptor socket{};
@@ -46,8 +46,8 @@ FileDescriptor begin_to_connect(const SocketAddress& address);
 /// Returns errno, or 0 if the connection is open.
 int connect_error(const FileDescriptor& socket);
 
-/// Connects to a server within `timeout`, of which each address of `host` gets
-/// an equal part. Returns an empty descriptor on failure.
+/// Connects to a server within `timeout`. Each address of `host` gets an equal
+/// part of it. Returns an empty descriptor on failure.
 FileDescriptor connect_to(const std::string& host,
                           int port,
                           std::chrono::milliseconds timeout);

@@ -8,8 +8,8 @@
 namespace ddp::detail {
 
 /// Joins fields of any bytes into one text: of each field its length, a colon
-/// and the field, as in "2:on0:3:off". All messages among ranks, and from a
-/// helper process to ddprun, that are lists of texts are such records.
+/// and the field, as in "2:on0:3:off". Used for all messages among ranks that
+/// are lists of texts.
 std::string join_fields(const std::vector<std::string>& fields);
 
 /// Returns the fields of a text that `join_fields` has made; std::nullopt for

@@ -15,7 +15,7 @@ using Change = WorldBroken::Change;
 
 namespace {
 
-// Time for all hosts to hear that the job is closed.
+// Time for all hosts to learn that the job is closed.
 constexpr std::chrono::seconds kClosingTime{5};
 
 }  // namespace

@@ -36,12 +36,12 @@ namespace launcher {
 ///
 /// Generation numbers are never reused and exceed every number that any host
 /// has seen. A host that is in another state than the coordinator expects gets
-/// the news as an answer to each of its messages.
+/// the changes as an answer to each of its messages.
 ///
-/// A host that is silent for RendezvousTimeouts::silence() is removed. A host
-/// whose connection ends is removed if it does not connect again within a
-/// keep-alive interval: it connects again at once, shows its Hello::id and
-/// keeps its seat, but a killed ddprun does not.
+/// A host that is silent for RendezvousTimeouts::silence() is removed. If the
+/// connection of a host ends, the host is removed unless it connects again
+/// within a keep-alive interval. A running ddprun connects again at once, sends
+/// its Hello::id and keeps its place; a killed ddprun does not.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -53,8 +53,8 @@ class Coordinator {
     std::string own_id{};
     JobTerms terms;
     std::string token;  ///< token that hosts must have; empty: none
-    /// End of the text for hosts that wait for others: what may keep them from
-    /// coming.
+    /// End of the text for hosts that wait for others: possible reasons why the
+    /// others do not come.
     std::string advice{};
     RendezvousTimeouts timeouts{};
   };
@@ -143,7 +143,7 @@ class Coordinator {
   int restarts_ = 0;
   int64_t arrivals_ = 0;      // number of hosts that were ever admitted
   bool has_success_ = false;  // of a host in the present world
-  bool answer_all_ = false;   // a change that all hosts must hear of
+  bool answer_all_ = false;   // a change for all hosts
   /// Change that ended the last world. The initial value is for a world of an
   /// earlier coordinator at this endpoint, which a host may still know.
   WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};

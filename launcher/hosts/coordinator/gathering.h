@@ -10,7 +10,7 @@
 namespace launcher {
 
 /// Time between two worlds of a job. Decides whether the joined hosts form the
-/// next world, or have been too few for too long. Pure.
+/// next world, or whether there were too few of them for too long. Pure.
 ///
 /// A world forms when all known hosts have joined and their number is at least
 /// awaited_hosts. After last_call_timeout, least_hosts are enough. After

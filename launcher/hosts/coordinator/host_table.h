@@ -17,18 +17,18 @@ struct KnownHost {
   Hello hello;
   HostState state{};
   std::optional<World> seat{};  ///< in the present world, or in the last one
-  /// Time at which it is lost, unless it sends a message before.
+  /// Time at which the host is lost, unless it sends a message before.
   std::chrono::steady_clock::time_point lost_at{};
   int64_t arrival = 0;  ///< its number among all hosts ever admitted
   bool is_connected = true;
   std::string how_lost{};  ///< reason for the end of its last connection
 
-  /// Whether it waits for the next world and is connected.
+  /// Whether the host waits for the next world and is connected.
   bool has_joined() const { return state.joins && is_connected; }
 
-  /// Whether that world is the last one that it knows.
+  /// Whether that world is the last one that the host knows.
   bool is_in(int generation) const { return state.generation == generation; }
-  /// Whether its workers have succeeded in that world.
+  /// Whether the workers of the host have succeeded in that world.
   bool has_succeeded_in(int generation) const;
 };
 

@@ -26,7 +26,7 @@ class CoordinatorConnection {
     ///
     /// @param how "10.0.0.7: Connection reset by peer"
     /// @param is_gone  whether no coordinator listens there: another program
-    ///   answers, or nobody any more
+    ///   answers, or none
     std::function<void(const std::string& how, bool is_gone)> on_lost;
   };
 

@@ -24,14 +24,14 @@ Hello hello_of(const CoordinatedConfig& config,
 /// the answers. Pure: it has no sockets and no clock.
 ///
 /// A connection that ends, or that brings no answer for a keep-alive interval,
-/// is made again. The world goes on meanwhile, and the host keeps its seat. The
-/// rendezvous is lost when the coordinator has sent nothing for as long as a
-/// silent host is waited for, and at once if no coordinator listens at the
-/// endpoint any more: the job has gone with it. A process that listens there
+/// is made again. Meanwhile the world continues, and the host keeps its place.
+/// The rendezvous is lost when the coordinator has sent nothing for
+/// RendezvousTimeouts::silence(), and at once if no coordinator listens at the
+/// endpoint any more: the job has ended with it. A process that listens there
 /// without sending a message of a coordinator does not count.
 ///
-/// A host that waits, for the coordinator, for other hosts or for their end,
-/// says so once, in a note.
+/// A host that waits for the coordinator, for other hosts or for their end
+/// prints this once, as a note.
 class RendezvousClient {
  public:
   using Time = std::chrono::steady_clock::time_point;

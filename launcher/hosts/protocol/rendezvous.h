@@ -25,7 +25,7 @@ struct HostFailed {
 };
 using HostOutcome = std::variant<HostSucceeded, HostFailed>;
 
-/// Worker whose failure reached the coordinator first.
+/// Failure that reached the coordinator first.
 struct FirstFailure {
   int rank = 0;
   std::string host;

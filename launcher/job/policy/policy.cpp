@@ -369,8 +369,8 @@ Actions Policy::on_preempted(const Event& event) {
           [this](const AllAreGone&) {
             return end_job(SignalReceived{options_.on_preempt->signal});
           },
-          // What happens on other hosts takes no time from these workers. No
-          // other attempt follows.
+          // Events on other hosts take no time from these workers. No other
+          // attempt follows.
           [this](const WorldBroken&) { return leave(); },
           [this](const JobClosed& closed) {
             if (closed.exit_code != 0 &&
@@ -482,9 +482,9 @@ Actions Policy::end_attempt() {
   return end_job(cause_);
 }
 
-/// A world that broke before the failure or success here, which then does not
-/// count. If a failure has broken it, the failure here is reported all the
-/// same.
+/// The world broke before the failure or success here, which then does not
+/// count. If a failure has broken the world, the failure here is still
+/// reported.
 void Policy::note_broken_world(const WorldBroken& broken) {
   starts_again_ = true;
   if (broken.change != WorldBroken::Change::failed || !failure_of(cause_)) {

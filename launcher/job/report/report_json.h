@@ -18,7 +18,7 @@ struct JobFacts {
   int max_restarts = 0;
 };
 
-/// What a job does at one moment.
+/// State of a job at one moment.
 struct JobState {
   Policy::Phase phase = Policy::Phase::joining;
   int attempts = 0;  ///< that have started; if 0, the next fields are unset
@@ -62,7 +62,7 @@ std::string attempt_json(const AttemptResult& result, int exit_code);
 ///   `host_rank`, `host_count`, `first_rank`, `world_size`, `store` (of rank 0,
 ///   "host:port"), `logs`, and `workers`: for each `rank`, `local_rank`, `pid`,
 ///   `state` (running, ending or ended), `exit_code` and `signal`
-/// - `attempts`: those that have ended
+/// - `attempts`: the ended attempts
 ///
 /// @param attempts results of attempt_json()
 /// @param exit_code of the job, if it has ended

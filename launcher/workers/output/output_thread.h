@@ -15,9 +15,9 @@
 namespace launcher {
 
 /// Creates and writes files on a thread of its own, by blocking system calls. A
-/// terminal that nobody reads, or a file server that does not answer, stops
-/// this thread and not ddprun. Files whose fates should not depend on each
-/// other have an OutputThread each.
+/// terminal without a reader, or a file server that does not answer, stops this
+/// thread and not ddprun. Each file that must be independent of others has its
+/// own OutputThread.
 ///
 /// Bytes that cannot be written are lost and recorded; later bytes are tried
 /// again and start on a new line. If the reader is gone (`| head`, a closed

@@ -26,7 +26,7 @@ struct ProgressReading {
 /// may be waiting for another rank: its report says so (`waits=1`), or it has
 /// begun more collectives than another worker.
 ///
-/// - An overdue worker whose process is stopped is hung, even if it may be
+/// - An overdue worker with a stopped process is hung, even if it may be
 ///   waiting.
 /// - While one worker is not overdue, the workers that may be waiting are not
 ///   hung: they may be waiting for that worker, for example during a long
@@ -36,7 +36,7 @@ struct ProgressReading {
 ///   never reported are hung. If all have reported, the workers with the fewest
 ///   begun collectives are hung, which may be all of them. With ranks on other
 ///   hosts this takes twice the limit, because the awaited rank may be on
-///   another host, whose ddprun then detects the hang first.
+///   another host, and that host's ddprun then detects the hang first.
 ///
 /// A long time without a call of judge() (for example because ddprun itself was
 /// stopped) does not count.

@@ -46,8 +46,8 @@ class ProgressWatch {
     int rank;
     int local_rank;
     std::string file;
-    /// The file as ddprun created it. logind removes the files of a user who
-    /// logs out, but workers still report to their files.
+    /// The file as ddprun created it. logind removes the files of a user at
+    /// log-out, but workers still report to their files.
     Fd created;
     pid_t pid = 0;
   };
