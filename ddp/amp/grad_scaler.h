@@ -36,15 +36,16 @@ struct GradScalerOptions {
   TORCH_ARG(bool, enabled) = true;
   /// Ranks that skip a step together if any of them has inf or NaN. Null, as
   /// with `DistributedDataParallel`: each rank decides by its own gradients,
-  /// which are the same on all ranks if the scales are. Nobody compares these:
-  /// all ranks need equal options, loaded states and calls of `update`, or they
-  /// train apart without an error. Needed if gradients differ between ranks:
-  /// for an optimizer that has a part of the parameters on each rank, or layers
-  /// that only some ranks have. A `ZeroRedundancyOptimizer` has all parameters
-  /// and does not need it. `unscale_`, also within `step`, is then collective:
-  /// one all-reduce of five numbers on the device of the scale, also on a rank
-  /// without gradients. Scales or growth trackers that differ between ranks are
-  /// an error of `step` on all of them.
+  /// which are the same on all ranks if the scales are the same. The ranks do
+  /// not compare the scales: without equal options, loaded states and calls of
+  /// `update` their parameters become different without an error. Needed if
+  /// gradients differ between ranks: for an optimizer that has a part of the
+  /// parameters on each rank, or layers that only some ranks have. A
+  /// `ZeroRedundancyOptimizer` has all parameters and does not need it.
+  /// `unscale_`, also within `step`, is then collective: one all-reduce of five
+  /// numbers on the device of the scale, also on a rank without gradients.
+  /// Scales or growth trackers that differ between ranks are an error of `step`
+  /// on all of them.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
 };
 
@@ -177,8 +178,8 @@ class GradScaler : public Stateful {
 
   void check_scaled(const char* call) const;
   void prepare(c10::Device device);
-  /// Returns the largest of all ranks' values: of what they found, of the
-  /// scale, the negated scale, the growth tracker and the negated tracker.
+  /// Returns the largest of all ranks' values of found_inf, the scale, the
+  /// negated scale, the growth tracker and the negated tracker.
   at::Tensor most_of_ranks(const at::Tensor& found_inf) const;
   void check_equal(const at::Tensor& most) const;
 

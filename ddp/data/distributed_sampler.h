@@ -27,7 +27,7 @@ struct DistributedSamplerOptions {
   /// Number of ranks that share the dataset. Unset: `ddp::world_size()` when
   /// the sampler is constructed, which is 1 before `init_process_group`.
   TORCH_ARG(std::optional<int64_t>, num_replicas) = std::nullopt;
-  /// Rank whose indices are drawn. Unset: `ddp::rank()` at that time.
+  /// The rank of this sampler. Unset: `ddp::rank()` at that time.
   TORCH_ARG(std::optional<int64_t>, rank) = std::nullopt;
   /// Draw a new order every epoch, from `seed + epoch`. False: 0, 1, 2, ...
   TORCH_ARG(bool, shuffle) = true;
@@ -121,7 +121,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<>,
   /// not when they are drawn. LibTorch's data loaders make this call after
   /// `reset`, and so does a loader of the program that draws ahead.
   /// @param in_order  false: the batches come in another order than the drawn
-  ///   indices. `progress` then warns, because no number says which are done.
+  ///   indices. `progress` then warns, because a number does not tell which
+  ///   indices are done.
   void count_given(bool in_order = true);
   /// Counts further indices, at most the drawn ones, as given to the training.
   /// @param indices  std::nullopt: none are left, the pass ends.
@@ -185,9 +186,9 @@ struct LoaderSampler : DistributedSampler {
 /// @cond
 namespace torch::data {
 
-/// LibTorch's data loader, which `make_data_loader` returns for a
-/// `ddp::DistributedSampler`, and which tells the sampler of the batches that
-/// the loop gets.
+/// LibTorch's data loader for a `ddp::DistributedSampler`, returned by
+/// `make_data_loader`. It reports the batches that the loop gets to the
+/// sampler.
 template <typename Dataset>
 class StatelessDataLoader<Dataset, ddp::DistributedSampler>
     : public StatelessDataLoader<Dataset, ddp::detail::LoaderSampler> {

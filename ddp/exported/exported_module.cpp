@@ -113,7 +113,7 @@ ExportedModuleImpl::BoundProgram ExportedModuleImpl::read(
   return bound;
 }
 
-/// Registers the parameters and buffers, in the memory of those that are given.
+/// Registers the parameters and buffers, in the memory of the given ones.
 void ExportedModuleImpl::bind_program(const BoundProgram& given) {
   program_ = given;
   std::map<const c10::TensorImpl*, torch::Tensor> bound;

@@ -57,15 +57,15 @@ struct ExportedModuleOptions {
 ///   it, an `if self.training` keeps the branch of the export.
 /// - Tied parameters are one parameter, under the first of their names. Other
 ///   parameters and buffers that share memory in the file, such as a transposed
-///   weight, share it here. torch.export.save parts constants and buffers that
-///   are not persistent from the other tensors.
+///   weight, share it here. torch.export.save separates constants and buffers
+///   that are not persistent from the other tensors.
 /// - Inputs: tensors, numbers, and tuples, lists and dicts of them, as in
 ///   Python's call at the export. Sizes must equal the sizes of the export,
 ///   except for dimensions that were exported as dynamic, and fulfil the
 ///   conditions (guards) under which the export took its branches of forward.
 /// - A device that the program names as a literal follows the parameters to
 ///   their device (`to(device)`) if it was the parameters' device at the
-///   export. Every other literal stays.
+///   export. Every other literal does not change.
 ///
 /// @throws c10::Error, with the file and the place in it, if the file is
 ///   damaged or from PyTorch before 2.10; if it has operators that are neither
@@ -127,7 +127,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   void save(const std::string& path) const;
   using torch::nn::Module::save;
 
-  /// Reads what torch::save has written.
+  /// Reads an archive of torch::save.
   void load(torch::serialize::InputArchive& archive) override;
 
   /// Returns a module with the same program and copies of the parameters and

@@ -72,7 +72,7 @@ std::vector<size_t> output_slots(const JsonValue& outputs,
 }
 
 /// Lists the values that a node reads, and no later one. Values that no node
-/// reads get the slot of those without a name.
+/// reads get the slot of values without a name.
 void find_last_uses(ExportedGraph& graph) {
   const auto nameless = new_slot(graph, std::nullopt);
   for (auto& node : graph.nodes) {
@@ -266,7 +266,7 @@ std::string line_of(const JsonValue& node) {
              : trace.substr(first, trace.find('\n', first) - first);
 }
 
-/// What a call of an operator does with the mode of the module.
+/// Effect of the mode of the module on a call of an operator.
 enum class ModeUse {
   ignores,  ///< the same in train() and in eval()
   follows,  ///< `value_in_eval` holds in eval()

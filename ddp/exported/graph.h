@@ -41,7 +41,7 @@ struct ExportedNode {
   std::vector<Argument> arguments;
   std::vector<size_t> outputs;    ///< slots
   std::vector<size_t> last_uses;  ///< slots that no later node reads
-  /// The line of Python, if the file does not say what eval() changes.
+  /// The line of Python, if the file does not state the effect of eval().
   std::optional<std::string> unknown_in_eval;
 };
 

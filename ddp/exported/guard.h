@@ -17,7 +17,7 @@ using FindName = std::function<Expression(const std::vector<std::string>&)>;
 
 /// Parses an expression over sizes as torch.export writes them: in Python,
 /// (L['x'].size()[0] % 2) == 0, and of sympy, Mul(Integer(2), x.size()[0]).
-/// Numbers compute as those of Python, by `number_operation`.
+/// Numbers compute as in Python, by `number_operation`.
 /// @throws c10::Error for other text, also for chains of comparisons, and for
 ///   text that is long or nested deeply.
 Expression parse_expression(const std::string& text, const FindName& find);

@@ -144,7 +144,7 @@ Number power(Wide x, Wide y) {
     return power(static_cast<double>(x), static_cast<double>(y));
   }
   Wide result = 1;
-  // Higher powers than 64 are beyond 64 bits, except those of -1, 0 and 1.
+  // Higher powers than 64 are beyond 64 bits, except powers of -1, 0 and 1.
   for (auto times = std::min(y, 64 + y % 2); times > 0; --times) {
     result = as_number(result * x).toInt();
   }

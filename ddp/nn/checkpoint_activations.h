@@ -106,10 +106,9 @@ const torch::nn::Module* module_of(const Function& function) {
 /// generator while it runs, in both forwards. If another thread draws
 /// meanwhile, for example a data loader's, the backward pass throws; give that
 /// thread a generator of its own. Replicas of a `dp::DataParallel` share the
-/// generator, so such a part throws there in the first forward. Only one
-/// backward pass in a process at a time runs such a part: the part must not
-/// wait for another thread's part, as a collective in it would if ranks are
-/// threads.
+/// generator, so this part throws there in the first forward. Only one backward
+/// pass in a process at a time runs a part that draws: the part must not wait
+/// for another thread's part, for example by a collective if ranks are threads.
 ///
 /// Example:
 /// @code
@@ -149,8 +148,8 @@ const torch::nn::Module* module_of(const Function& function) {
 ///   between, as autograd's versions show (torch::optim::SGD does not raise
 ///   them: its step in between makes the gradients wrong); if another thread
 ///   has drawn from the CPU's generator (see above); and with create_graph. A
-///   changed tensor that the function refers to and that needs no gradient (a
-///   mask) is not noticed.
+///   change of a tensor that the function refers to and that needs no gradient
+///   (a mask) is not detected.
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>

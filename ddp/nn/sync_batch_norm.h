@@ -91,10 +91,11 @@ class SyncBatchNormImpl
 /// backward pass if the input needs a gradient: every rank must run both, in
 /// the same order. Each of them costs one exchange of two numbers per channel,
 /// for which the ranks wait. The input must need a gradient on all ranks or on
-/// none, which is not checked. In evaluation mode and in a world of one it
-/// computes the same as torch::nn::BatchNorm; so it does without a process
-/// group, unless WORLD_SIZE is above 1: training then throws c10::Error. It has
-/// the same tensors and names, so checkpoints of the two load into each other.
+/// none, which is not checked. In evaluation mode, in a world of one and
+/// without a process group it computes the same as torch::nn::BatchNorm.
+/// Without a process group and with WORLD_SIZE above 1, training throws
+/// c10::Error. It has the same tensors and names, so checkpoints of the two
+/// load into each other.
 ///
 /// float16 and bfloat16 inputs have statistics in float.
 ///
@@ -152,10 +153,10 @@ TORCH_MODULE(SyncBatchNorm);
 ///   that wraps the module, or else all ranks.
 /// @returns the number of places in which a layer was replaced.
 /// @throws c10::Error if `module` is a batch norm itself, or if a data member,
-///   another parent or a variable of the program holds a layer whose parent is
-///   not one of the three containers. Nothing is changed then. A variable or
-///   data member that holds a layer of a container is not detected and keeps
-///   the old layer.
+///   another parent or a variable of the program holds a layer that is not in
+///   one of the three containers. Nothing is changed then. A variable or data
+///   member that holds a layer of a container is not detected and keeps the old
+///   layer.
 ///
 /// Example:
 /// @code

@@ -419,7 +419,7 @@ class RecordedStepOf : public RecordedFusedStep {
     }
     check(groups.size() == options_.size() && count == members_.size(),
           "another number of parameters");
-    std::map<int64_t, int64_t> steps;  // now, by those of `record`
+    std::map<int64_t, int64_t> steps;  // now, by the numbers of `record`
     for (const auto& member : members_) {
       check(memory_of(member.param) == member.memory, "a parameter");
       check(!member.steps || state_memory(member.param) == member.states,

@@ -26,11 +26,11 @@ namespace ddp {
 /// support: sparse gradients (SGD; Adam throws for them, as LibTorch's does),
 /// gradients or state of another dtype or memory layout than the parameter,
 /// memory with gaps, devices other than CPU and CUDA, and on the CPU parameters
-/// of float16 and bfloat16. So it does for all parameters of a group in which
-/// some share memory, or that lists one of them several times, as LibTorch's
-/// `parameters()` lists a tied parameter; that one is stepped as many times.
-/// (`parameters()` of a `DistributedDataParallel` lists each parameter once.)
-/// Parameters without a gradient are skipped.
+/// of float16 and bfloat16. It also uses LibTorch's optimizer for all
+/// parameters of a group in which some share memory or one is listed several
+/// times, as LibTorch's `parameters()` lists a tied parameter; that parameter
+/// is stepped as often. (`parameters()` of a `DistributedDataParallel` lists
+/// each parameter once.) Parameters without a gradient are skipped.
 ///
 /// Complex parameters are stepped as pairs of real numbers, as in Python.
 /// (LibTorch's Adam and AdamW square the complex gradient.) Adam and AdamW
@@ -39,7 +39,7 @@ namespace ddp {
 /// A step counts as a modification for autograd: a backward pass through a
 /// graph that needs the values from before the step throws. (LibTorch's SGD,
 /// also for the parameters that it steps for `FusedSGD`, bypasses this check,
-/// and such a pass computes wrong gradients.)
+/// and the pass computes wrong gradients.)
 ///
 /// `ddp::GradScaler` works as with any other optimizer: it divides the
 /// gradients by the scale while it checks them for inf and NaN.

@@ -41,7 +41,7 @@ struct ModelAveragerOptions {
 /// gradients in each step: local SGD. Call `average_parameters` after each
 /// step. For groups of ranks that average often, and all ranks seldom
 /// (PyTorch's HierarchicalModelAverager), call two averagers after each step,
-/// that of the group first.
+/// the group's averager first.
 ///
 /// The parameters must be equal on all ranks at first
 /// (`DistributedDataParallel` ensures this). Between two averagings each rank
@@ -59,10 +59,10 @@ struct ModelAveragerOptions {
 /// A `Join` refuses an averager with other ranks.
 ///
 /// Between two averagings the ranks' parameters differ, so save a checkpoint
-/// after a step in which all ranks have averaged.
-/// Buffers are never averaged; under a `NoSyncGuard` each rank keeps its own,
-/// and a checkpoint holds those of rank 0. The state of the program's optimizer
-/// is never averaged and stays different on each rank.
+/// after a step in which all ranks have averaged. Buffers are never averaged;
+/// under a `NoSyncGuard` each rank keeps its own, and a checkpoint holds rank
+/// 0's. The state of the program's optimizer is never averaged and stays
+/// different on each rank.
 ///
 /// Thread contract: one thread. Only `average_parameters` is collective.
 ///

@@ -14,7 +14,7 @@
 
 namespace ddp {
 
-/// An optimizer whose state is split over the ranks: each parameter belongs to
+/// An optimizer that splits its state over the ranks: each parameter belongs to
 /// one rank, which steps it and broadcasts the result. With p ranks the state
 /// of Adam costs each rank about 1/p of the memory. Corresponds to PyTorch's
 /// ZeroRedundancyOptimizer, the first stage of ZeRO.
@@ -24,8 +24,9 @@ namespace ddp {
 /// far. A rank with one very large parameter therefore keeps more than 1/p of
 /// the state.
 ///
-/// For any optimizer that steps each parameter independently. The parameters
-/// are equal bit for bit to a step of the plain optimizer over all of them.
+/// Works with any optimizer that steps each parameter independently. The
+/// parameters equal bit for bit the result of a step of the plain optimizer
+/// over all of them.
 ///
 /// The gradients must be the same on all ranks, as `DistributedDataParallel`
 /// makes them. `param_groups()` holds all parameters, so `GradScaler` and

@@ -14,9 +14,9 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 
 /// Function that makes the buffers of all ranks equal in each pass, instead of
 /// a copy from rank 0; see `DistributedDataParallelOptions::buffer_hook`. The
-/// wrapper's constructor copies the buffers of rank 0 all the same. The
-/// function changes the buffers in place. Autograd does not see the change, so
-/// graphs that use the buffers stay valid.
+/// wrapper's constructor still copies the buffers of rank 0. The function
+/// changes the buffers in place. Autograd does not see the change, so graphs
+/// that use the buffers stay valid.
 ///
 /// The hook is called on every rank at the end of each reduced backward pass,
 /// after the gradients have been exchanged, on the thread that ends the pass
@@ -24,8 +24,8 @@ using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 /// may communicate over `group`, the ranks of the model, and has to wait for
 /// work that it starts.
 ///
-/// An exception of the hook is one of the pass: this rank's `backward()` throws
-/// it, and the other ranks get its text; see `Reducer`.
+/// An exception of the hook is an exception of the pass: this rank's
+/// `backward()` throws it, and the other ranks get its text; see `Reducer`.
 ///
 /// The wrapper's constructor throws c10::Error for a hook without
 /// broadcast_buffers. A `Join` throws c10::Error for a model with a hook,

@@ -17,16 +17,16 @@ using Pauses = std::shared_ptr<std::atomic<int>>;
 /// is the mean over ranks of the sum over the passes: divide each loss by k for
 /// the gradient of one batch of k parts.
 ///
-/// The last pass before each step is outside of the guard, also that of a
-/// shorter window at the end of an epoch: otherwise the optimizer of each rank
-/// steps by the rank's own gradients, and the ranks' parameters part.
+/// The last pass before each step is outside of the guard, also in a shorter
+/// window at the end of an epoch: otherwise the optimizer of each rank steps by
+/// the rank's own gradients, and the ranks' parameters become different.
 ///
 /// The guard counts during `backward()`, wherever the forward ran. Guards exist
 /// on all ranks alike, or the passes inside are local to a rank (a validation
 /// with gradients on rank 0). Guards can be nested. Use them on the model's
-/// thread. A guard may outlive the model. A parameter that is frozen between
-/// such a pass and the pass that averages is an error, unless its `.grad` has
-/// been reset.
+/// thread. A guard may outlive the model. It is an error to freeze a parameter
+/// between a pass under the guard and the pass that averages, unless its
+/// `.grad` has been reset.
 ///
 /// Example:
 /// @code

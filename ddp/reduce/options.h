@@ -87,16 +87,16 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
   /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass. Buffers of other shapes on a rank are an
-  /// error when the module is wrapped, and on CPUs in each pass. On GPUs nobody
-  /// looks at the end of a pass: keep the shapes equal on all ranks.
+  /// error when the module is wrapped, and on CPUs in each pass. On GPUs the
+  /// ranks do not compare them in a pass: keep the shapes equal on all ranks.
   TORCH_ARG(bool, broadcast_buffers) = true;
   /// Replaces that copy by another function, such as `average_buffers`. Needs
   /// broadcast_buffers.
   TORCH_ARG(BufferHook, buffer_hook) = nullptr;
   /// Copies rank 0's parameters and buffers when the module is wrapped. False:
   /// each rank keeps its own, which have to be equal already (a checkpoint that
-  /// all ranks have loaded). The modules are compared all the same, except for
-  /// their values.
+  /// all ranks have loaded). The modules are still compared, except for their
+  /// values.
   TORCH_ARG(bool, init_sync) = true;
   /// Parameters and buffers that stay local to each rank: they are never
   /// compared or sent, and their gradients are not averaged. Names as in
@@ -120,19 +120,19 @@ struct DistributedDataParallelOptions {
   /// unused on this rank, instead of as an error. A parameter that no rank has
   /// used keeps its `.grad`; others are averaged, with zeros of the ranks that
   /// did not use them. On CPUs a pass in which every gradient comes on every
-  /// rank costs nothing more, and another one makes a small all-reduce. On GPUs
-  /// each pass makes it. A bucket waits for the end of the pass if a gradient
-  /// of it is missing.
+  /// rank has no further cost; any other pass makes a small all-reduce. On GPUs
+  /// each pass makes the all-reduce. A bucket waits for the end of the pass if
+  /// a gradient of it is missing.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// Promises that every pass uses the same parameters in the same way as the
   /// first one. The first pass counts how often each gradient comes (several
   /// times if a nested backward pass of the program accumulates it) and which
-  /// parameters have none. Later passes neither wait for these nor look for
-  /// them. Ranks may leave out different parameters. A parameter that no rank
-  /// has used keeps its `.grad` and is never sent. A pass that differs is an
-  /// error of the rank that made it, with the names. So make no passes of other
-  /// kinds in between. Parameters that train in the first pass may be frozen
-  /// and train again later. Not together with find_unused_parameters.
+  /// parameters have none. Later passes do not wait for these parameters. Ranks
+  /// may leave out different parameters. A parameter that no rank has used
+  /// keeps its `.grad` and is never sent. A pass that differs is an error of
+  /// the rank that made it, with the names. So make no passes of other kinds in
+  /// between. Parameters that train in the first pass may be frozen and train
+  /// again later. Not together with find_unused_parameters.
   TORCH_ARG(bool, static_graph) = false;
   /// Dtypes of gradients in transit and of buffers. A `Reducer` alone ignores
   /// it.

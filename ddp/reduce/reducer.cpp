@@ -183,7 +183,7 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
                                        });
 }
 
-/// Announces nothing if an exception is on its way: its own text comes later.
+/// Announces nothing during stack unwinding: the text of the exception follows.
 ReducerImpl::~ReducerImpl() {
   if (was_left() && std::uncaught_exceptions() == 0) {
     fail("an exception has left its backward pass");

@@ -33,7 +33,7 @@ struct PassFunctions {
   /// autograd's).
   std::function<void()> at_end;
   /// Called once in each pass, when the rank's last gradient has come. Returns
-  /// whether all ranks shall call `compare`. Must not communicate.
+  /// whether all ranks must call `compare`. Must not communicate.
   std::function<bool()> is_asked;
   /// A comparison of all ranks, before `at_end`, in a pass in which `is_asked`
   /// has returned true on one of them. It may communicate. On CPUs only.
@@ -60,8 +60,8 @@ struct PassFunctions {
 ///
 /// `.grad` is then memory of its bucket; nothing is copied back. If the program
 /// (without gradient_as_bucket_view) still holds a gradient when the next pass
-/// begins, though `.grad` has let it go, the gradient keeps its values and the
-/// bucket gets new memory.
+/// begins, but `.grad` does not, the gradient keeps its values and the bucket
+/// gets new memory.
 ///
 /// A tensor that the program has put into `.grad`, and that it holds itself (a
 /// part of one flat buffer), gets a copy of the average instead.
@@ -90,7 +90,8 @@ struct PassFunctions {
 /// compare a few bits in each pass: passes of different models, of different
 /// numbers or with different frozen parameters that meet are an error on all
 /// ranks in most cases in that pass, and within a few passes for certain. On
-/// GPUs nobody compares, because reading would stall the host, as in PyTorch.
+/// GPUs the ranks do not compare, as in PyTorch, because reading would stall
+/// the host.
 ///
 /// Errors: a parameter that got no gradient (unless an option allows that), a
 /// second gradient in a pass (without static_graph), a gradient of another
@@ -99,16 +100,16 @@ struct PassFunctions {
 /// program that changes its parameter (an optimizer's step), resets `.grad` or
 /// was set between forward and backward, an exception of the exchange or of a
 /// function that was set. `backward()` then throws on this rank. If the group
-/// is one of the job, the rank announces the text, its group is closed, and the
-/// waits of the other ranks end with an error that has the text, on CPUs and
-/// GPUs alike. In a foreign group the others wait for their time-out. From then
-/// on forwards and passes throw, until `change_group` or a new Reducer. An
-/// exception of the program that leaves a pass before its end is noticed, and
-/// announced, by the next forward or gradient, by the destructor, and by
-/// `destroy_process_group`.
+/// belongs to the job, the rank announces the text, its group is closed, and
+/// the waits of the other ranks end with an error that has the text, on CPUs
+/// and GPUs alike. In any other group the other ranks wait for the time-out.
+/// From then on forwards and passes throw, until `change_group` or a new
+/// Reducer. An exception of the program that leaves a pass before its end is
+/// detected and announced by the next forward or gradient, by the destructor,
+/// and by `destroy_process_group`.
 ///
-/// Of several reducers that share a parameter, the one whose forward came last
-/// owns it. A pass of another one is an error with the parameter's name.
+/// Of several reducers that share a parameter, the reducer of the last forward
+/// owns it. A pass of another reducer is an error with the parameter's name.
 ///
 /// Thread contract: one thread per group; see `DistributedDataParallel`. Hooks
 /// may run on autograd's threads.
@@ -140,7 +141,7 @@ class Reducer {
   /// Claims the parameters for this reducer, before a forward that uses them.
   /// Needed if other reducers share some of them, and if the program has
   /// replaced their hooks (LibTorch's post-accumulate-grad hooks). A tensor
-  /// that replaces a parameter is not seen: it needs a new reducer.
+  /// that replaces a parameter is not detected: it needs a new reducer.
   /// `DistributedDataParallel` calls it in each forward.
   /// @throws c10::Error if a pass has failed or an exception has left one
   ///   before its end, or if the shape, strides, dtype or device of a parameter
@@ -151,11 +152,11 @@ class Reducer {
   void set_functions(PassFunctions functions);
 
   /// Completes a pass of the other ranks without gradients of this one. On the
-  /// CPU the call takes as long as their pass: one of them has to be in
-  /// `backward()`, or on its way there. Every `.grad` becomes the average, as
-  /// in a pass of this rank; its previous value is dropped. The `.grad` of a
-  /// parameter that is frozen, or that no rank has used, is undefined
-  /// afterwards. `join.h` knows when to call it.
+  /// CPU the call takes as long as their pass: at least one of them has to call
+  /// `backward()`. Every `.grad` becomes the average, as in a pass of this
+  /// rank; its previous value is dropped. The `.grad` of a parameter that is
+  /// frozen, or that no rank has used, is undefined afterwards. A `Join` calls
+  /// it.
   /// @param ranks  number of ranks that the others average over.
   /// @throws c10::Error as `backward()` does.
   void shadow_pass(int ranks);
@@ -168,7 +169,7 @@ class Reducer {
   /// Averages over the ranks of another group from now on. Everything restarts
   /// as in a new Reducer (the first pass plans the buckets, a static graph is
   /// learnt again), but the functions that were set remain. Allowed after a
-  /// failed pass; the ranks of the old group are not told.
+  /// failed pass; does not inform the ranks of the old group.
   ///
   /// Does not communicate. Called on all ranks of the new group, between
   /// passes.
@@ -184,7 +185,7 @@ class Reducer {
   /// pass have the same addresses, and a gradient that the program still holds
   /// gets the values of the next pass, as with gradient_as_bucket_view. For
   /// work that was recorded with these addresses. `change_group` makes other
-  /// buckets, whose memory is not held.
+  /// buckets; their memory is not held.
   /// @throws c10::Error if a pass is being reduced, or before the end of the
   ///   first one.
   [[nodiscard]] std::shared_ptr<const void> hold_memory();
@@ -196,11 +197,11 @@ class Reducer {
   /// pass. The pass does not count.
   void begin_recording();
   /// Returns the recorded pass, which holds the memory of the buckets; null if
-  /// an exception has left the pass, which is announced as any other.
+  /// an exception has left the pass, which is announced as for any other pass.
   /// @param error  text of an exception that has ended the recording, or "".
   std::shared_ptr<const detail::RecordedPass> end_recording(
       const std::string& error = "");
-  /// Makes a pass whose work `launch` queues on the current stream.
+  /// Makes a pass: `launch` queues its work on the current stream.
   /// @throws c10::Error as `backward()` does, or if the group has changed.
   void replay(const detail::RecordedPass& pass,
               const std::function<void()>& launch);

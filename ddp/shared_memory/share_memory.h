@@ -14,10 +14,10 @@ namespace ddp::detail {
 /// say.
 std::string host_name();
 
-/// Maps one memory on all ranks of a group; on all ranks null if a rank is
-/// alone, if their hosts differ, or if a rank could not map it, of which rank 0
-/// warns. The ranks open the file of rank 0 below /proc, which the kernel
-/// allows to processes of the same user.
+/// Maps one memory on all ranks of a group; null on all ranks if a rank is
+/// alone, if the hosts differ or, with a warning of rank 0, if a rank could not
+/// map the memory. The ranks open the file of rank 0 below /proc, which the
+/// kernel allows to processes of the same user.
 ///
 /// Collective over the group, which takes CPU tensors.
 /// @param host  `host_name()`, or empty if this rank wants no memory.

@@ -16,8 +16,8 @@ namespace ddp::detail {
 
 /// Sums over the ranks of a group in memory that all of them map. Has no
 /// thread: `start` and `finish` do the work of this rank. All ranks start the
-/// same sums in the same order and finish each of them. Does not know which
-/// ranks live: the group's end has to call `stop`.
+/// same sums in the same order and finish each of them. Does not detect dead
+/// ranks: the owner of the group calls `stop` at the group's end.
 ///
 /// Thread contract: one call at a time; `stop` may be called from any thread.
 class SharedSums {

@@ -30,9 +30,9 @@ inline bool has_reached(const RankCounter& counter, SumNumber number) {
   return has_reached(counter.value.load(std::memory_order_acquire), number);
 }
 
-/// Waits until the counter has reached `number`, at most 50 ms. First looks
-/// again and again for about as long as waking a thread takes, if `spins`.
-/// Returns whether the number was reached; may return false early.
+/// Waits until the counter has reached `number`, at most 50 ms. With `spins`,
+/// first polls for about the time that it takes to wake a thread. Returns
+/// whether the number was reached; may return false early.
 bool wait_for_counter(RankCounter& counter, SumNumber number, bool spins);
 
 /// Wakes the waiting ranks, in all processes.

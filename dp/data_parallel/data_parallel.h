@@ -164,15 +164,15 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// Inputs: the arguments of `forward` are copied for each replica. The module's
 /// `forward` must accept rvalues (a parameter of type torch::Tensor& does not
-/// compile) and must return a value. All tensors in the arguments, including
-/// those in vectors, arrays, tuples, pairs, maps, optionals and structs with
+/// compile) and must return a value. All tensors in the arguments, also in
+/// vectors, arrays, tuples, pairs, maps, optionals and structs with
 /// `tensor_fields` (see below), are split along `dim`. They must all have the
-/// same size in `dim`. The chunks are moved to the replicas' devices.
-/// `forward` may modify inputs in place if they need no gradient. All other
-/// values are the same for all replicas. Tensors in a struct without
-/// `tensor_fields` stay on their device. A PackedSequence makes `forward` throw
-/// c10::Error: pack the sequences in `forward`. Keep inputs from a data loader
-/// on the CPU, because the chunks are then copied directly to their devices.
+/// same size in `dim`. The chunks are moved to the replicas' devices. `forward`
+/// may modify inputs in place if they need no gradient. All other values are
+/// the same for all replicas. Tensors in a struct without `tensor_fields` stay
+/// on their device. A PackedSequence makes `forward` throw c10::Error: pack the
+/// sequences in `forward`. Keep inputs from a data loader on the CPU, because
+/// the chunks are then copied directly to their devices.
 ///
 /// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
 /// same kinds of containers. Maps need keys that are integers, enums or

@@ -243,10 +243,10 @@ class ParameterClient {
   void pull();
 
   /// Sends the module's gradients; sparse gradients are sent as dense ones.
-  /// Returns when the servers have received them: if synchronous, after those
-  /// of the workers with lower numbers. An error of the update is thrown by the
-  /// next call. Leaves the `.grad`s unchanged: zero them before the next
-  /// backward pass.
+  /// Returns when the servers have received them: if synchronous, after the
+  /// gradients of the workers with lower numbers. An error of the update is
+  /// thrown by the next call. Leaves the `.grad`s unchanged: zero them before
+  /// the next backward pass.
   ///
   /// @param loss  value for `Update::loss` on the servers; not used otherwise.
   /// @throws c10::Error if the parameters were not pulled since the last push.

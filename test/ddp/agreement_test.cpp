@@ -170,7 +170,7 @@ TEST_CASE("ranks that freeze different parameters are an error",
   const bool finds_unused = GENERATE(false, true);
   const auto& transport = any_transport();
   if (transport.is_gpu) {
-    return;  // nobody compares
+    return;  // the ranks do not compare
   }
   const auto errors =
       transport.try_ranks(3, [&](const Group& group, c10::Device device) {

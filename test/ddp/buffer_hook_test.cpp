@@ -173,7 +173,7 @@ TEST_CASE("buffers of other shapes on a rank are an error with names",
   const auto odd_sizes = GENERATE(Sizes{7}, Sizes{2, 2});
   const auto& transport = any_transport();
   if (transport.is_gpu) {
-    return;  // nobody looks
+    return;  // the ranks do not compare
   }
   const auto errors = transport.try_ranks(3, [&](const Group& group, auto) {
     Grid net;

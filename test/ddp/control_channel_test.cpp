@@ -42,7 +42,7 @@ using How = Departure::How;
 
 constexpr milliseconds kPatience{60'000};
 
-/// One rank of a job that has a channel and nothing else.
+/// One rank of a job that has only a channel.
 struct Rank {
   Rank(c10d::Store& store, int rank, int size)
       : channel(std::make_unique<ControlChannel>(
@@ -298,7 +298,7 @@ TEST_CASE("all leave", "[channel]") {
   for (size_t rank = world.ranks.size(); rank-- > 0;) {
     world.ranks[rank]->channel.reset();
     for (const auto& other : world.ranks) {
-      CHECK(other->state->departures() == 0);  // nobody has left too early
+      CHECK(other->state->departures() == 0);  // no rank has left too early
     }
   }
 }

@@ -115,12 +115,13 @@ class Model {
 
 using Act = std::function<void(Model& model)>;
 
-/// Trains on all ranks. After two steps the rank `who` runs `act` instead.
-void train(int rank, int who, const Act& act) {
+/// Trains on all ranks. After two steps the rank `departing` runs `act`
+/// instead.
+void train(int rank, int departing, const Act& act) {
   init_process_group(long_timeouts());
   Model model(process_group());
   for (int i = 0; i < kSteps; ++i) {
-    if (rank == who && i == kStepsBefore) {
+    if (rank == departing && i == kStepsBefore) {
       act(model);
       if (!is_initialized()) {
         return;
@@ -183,22 +184,22 @@ std::vector<Row> rows() {
 
 using Ends = std::vector<RankEnd>;
 
-void check_departure_errors(const Row& row, int size, int who) {
-  INFO("rank " << who << " of " << size << " " << row.name);
+void check_departure_errors(const Row& row, int size, int departing) {
+  INFO("rank " << departing << " of " << size << " " << row.name);
   // On a GPU the host may be some passes ahead.
   const std::string mine = row.just_waits ? "never meet"
                            : on_gpu(size) ? "this rank has begun "
                                           : "this rank has begun 3 backward "
                                             "passes";
   const Ends ends = run_rank_processes(
-      size, [&](int rank) { train(rank, who, row.act); }, kPatience);
+      size, [&](int rank) { train(rank, departing, row.act); }, kPatience);
   for (int rank = 0; rank < size; ++rank) {
     INFO("rank " << rank << ", exit code " << ends[rank].exit_code);
-    CHECK(ends[rank].signal == (rank == who ? row.signal : 0));
-    if (rank != who) {
+    CHECK(ends[rank].signal == (rank == departing ? row.signal : 0));
+    if (rank != departing) {
       CHECK_THAT(ends[rank].error,
                  Contains("rank " + std::to_string(rank) + ": ") &&
-                     Contains("rank " + std::to_string(who) +
+                     Contains("rank " + std::to_string(departing) +
                               (row.just_waits ? "" : " has ")) &&
                      Contains(row.error_of_others) && Contains(mine));
     } else if (row.own_error.empty()) {
@@ -223,7 +224,7 @@ TEST_CASE("rank 0, which hosts the store, leaves", "[departures]") {
 }
 
 TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
-  const int who = GENERATE(0, 1);
+  const int departing = GENERATE(0, 1);
   const bool has_given_its_address = GENERATE(false, true);
   // The rank's process ends the thread that still connects.
   const auto ends = run_rank_processes(
@@ -249,33 +250,35 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
           const auto mine = connect(1);
           other.get();
         }
-        record.add_departure({who, detail::Departure::How::ended, -1, ""});
-        connect(1 - who);
+        record.add_departure(
+            {departing, detail::Departure::How::ended, -1, ""});
+        connect(1 - departing);
       },
       kPatience);
   CHECK_THAT(ends[0].error,
              Contains("could not be connected: the process of rank " +
-                      std::to_string(who) + " has ended"));
+                      std::to_string(departing) + " has ended"));
 }
 
 TEST_CASE("a rank misses a gradient, and all ranks say which", "[departures]") {
   const auto size = GENERATE(2, 3, 4);
   const bool in_last = GENERATE(false, true);
-  const int who = size - 1;
+  const int departing = size - 1;
   INFO("of " << size << (in_last ? ", in the last pass" : ""));
   const Ends ends = run_rank_processes(size, [&](int rank) {
     init_process_group(long_timeouts());
     Model model(process_group());
     for (int i = 0; i < kSteps; ++i) {
       if (i == (in_last ? kSteps - 1 : kStepsBefore)) {
-        model.pass(/*with_other=*/rank != who);
+        model.pass(/*with_other=*/rank != departing);
       } else {
         model.step();
       }
     }
     destroy_process_group();
   });
-  const auto rank_and_name = " on rank " + std::to_string(who) + ": other";
+  const auto rank_and_name =
+      " on rank " + std::to_string(departing) + ": other";
   for (const auto& end : ends) {
     CHECK(end.signal == 0);
     CHECK_THAT(end.error, Contains(rank_and_name));
@@ -284,10 +287,11 @@ TEST_CASE("a rank misses a gradient, and all ranks say which", "[departures]") {
 
 TEST_CASE("a rank runs a pass more, and all ranks say so", "[departures]") {
   const auto size = GENERATE(2, 3, 4);
-  const int who = size - 1;
+  const int departing = size - 1;
   INFO("of " << size);
   const Ends ends = run_rank_processes(size, [&](int rank) {
-    train(rank, who, [](Model& model) { model.pass(/*with_other=*/true); });
+    train(
+        rank, departing, [](Model& model) { model.pass(/*with_other=*/true); });
   });
   for (int rank = 0; rank < size; ++rank) {
     INFO("rank " << rank);
@@ -295,13 +299,14 @@ TEST_CASE("a rank runs a pass more, and all ranks say so", "[departures]") {
     if (!on_gpu(size)) {
       CHECK_THAT(ends[rank].error,
                  Contains("in destroy_process_group") &&
-                     Contains("rank " + std::to_string(who) +
+                     Contains("rank " + std::to_string(departing) +
                               " in all-reduce of gradient bucket 1 of 1 in "
                               "backward pass 7") &&
                      Contains("ddp::NoSyncGuard"));
     } else {
-      CHECK_THAT(ends[rank].error,
-                 Contains("has been started by rank " + std::to_string(who)));
+      CHECK_THAT(
+          ends[rank].error,
+          Contains("has been started by rank " + std::to_string(departing)));
     }
   }
 }
@@ -361,14 +366,14 @@ TEST_CASE("a message to a rank that has ended names it", "[departures]") {
 TEST_CASE("a rank dies, while one that lives on does not begin",
           "[departures]") {
   const int size = GENERATE(3, 4);
-  const int who = 1;
+  const int departing = 1;
   ProcessSemaphore has_begun;
   ProcessSemaphore has_heard;
   const auto ends = run_rank_processes(size, [&](int rank) {
     init_process_group(long_timeouts());
     const auto group = process_group();
     reduce_tensor(at::ones({64}, local_device()));
-    if (rank == who) {
+    if (rank == departing) {
       has_begun.wait_for(size - 2);
       ::raise(SIGKILL);
     } else if (rank == 0) {
@@ -383,7 +388,7 @@ TEST_CASE("a rank dies, while one that lives on does not begin",
     tensors[0].sum().item<double>();  // blocks until a GPU has finished
     barrier();
   });
-  CHECK(ends[who].signal == SIGKILL);
+  CHECK(ends[departing].signal == SIGKILL);
   CHECK(ends[0].error == "");
   for (int rank = 2; rank < size; ++rank) {
     INFO("rank " << rank);
@@ -447,33 +452,33 @@ TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
 
 TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
   constexpr int kSize = 3;
-  const int who = GENERATE(0, 1);
+  const int departing = GENERATE(0, 1);
   ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
     init_process_group(long_timeouts());
     const auto group = process_group();
     Model model(group,
                 DistributedDataParallelOptions().exchange(
-                    std::make_shared<ThrowingStart>(group, rank == who)));
+                    std::make_shared<ThrowingStart>(group, rank == departing)));
     try {
       for (int i = 0; i < kSteps; ++i) {
         model.step();
         model.value();
       }
     } catch (const c10::Error&) {
-      rank == who ? bell.wait_for(kSize - 1) : bell.ring();
+      rank == departing ? bell.wait_for(kSize - 1) : bell.ring();
       throw;
     }
   });
   for (int rank = 0; rank < kSize; ++rank) {
     INFO("rank " << rank);
-    CHECK_THAT(
-        ends[rank].error,
-        Contains("no luck in start") &&
-            Contains(rank == who ? ""
-                                 : "rank " + std::to_string(who) +
-                                       " has left group world because of an "
-                                       "exception"));
+    CHECK_THAT(ends[rank].error,
+               Contains("no luck in start") &&
+                   Contains(rank == departing
+                                ? ""
+                                : "rank " + std::to_string(departing) +
+                                      " has left group world because of an "
+                                      "exception"));
   }
 }
 
@@ -487,7 +492,7 @@ struct ThrowingSGD : torch::optim::SGD {
 TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
           "[departures]") {
   constexpr int kSize = 2;
-  const int who = GENERATE(0, 1);
+  const int departing = GENERATE(0, 1);
   ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
     init_process_group(long_timeouts());
@@ -500,7 +505,7 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
         parameters,
         [&](const auto& groups) -> std::unique_ptr<torch::optim::Optimizer> {
           const torch::optim::SGDOptions options(0.1);
-          if (rank == who) {
+          if (rank == departing) {
             return std::make_unique<ThrowingSGD>(groups, options);
           }
           return std::make_unique<torch::optim::SGD>(groups, options);
@@ -509,15 +514,15 @@ TEST_CASE("a sharded optimizer throws on one rank, and the rank stays",
       optimizer.step();
       destroy_process_group();  // a GPU's step does not wait for peers
     } catch (const c10::Error&) {
-      rank == who ? bell.wait_for(kSize - 1) : bell.ring();
+      rank == departing ? bell.wait_for(kSize - 1) : bell.ring();
       throw;
     }
   });
-  INFO("on rank " << who);
-  CHECK_THAT(ends[who].error, Contains("no luck"));
-  CHECK_THAT(ends[1 - who].error,
+  INFO("on rank " << departing);
+  CHECK_THAT(ends[departing].error, Contains("no luck"));
+  CHECK_THAT(ends[1 - departing].error,
              Contains("no luck") &&
-                 Contains("rank " + std::to_string(who) +
+                 Contains("rank " + std::to_string(departing) +
                           " has left group world because of an exception"));
 }
 
@@ -693,7 +698,7 @@ Call all_to_all_of(int64_t count) {
 }
 
 // Gloo pairs the n-th collectives of the ranks. A longer message than expected
-// would end the process, on a thread where nobody can catch the exception.
+// would end the process, on a thread where no code can catch the exception.
 TEST_CASE("ranks make collectives of different sizes or kinds",
           "[departures][sizes]") {
   if (on_gpu(3)) {
@@ -747,7 +752,7 @@ bool can_sum(const c10::intrusive_ptr<c10d::Backend>& group) {
 
 TEST_CASE("a failed pass ends its own group alone", "[departures][groups]") {
   constexpr int kSize = 3;
-  const int who = GENERATE(0, 1);
+  const int departing = GENERATE(0, 1);
   const bool fails_in_world = GENERATE(true, false);
   const auto ends = run_rank_processes(kSize, [=](int rank) {
     init_process_group(long_timeouts());
@@ -761,7 +766,7 @@ TEST_CASE("a failed pass ends its own group alone", "[departures][groups]") {
     try {
       for (int i = 0; i < 3; ++i) {
         lives_on.step();
-        model.pass(i != 2 || rank != who);
+        model.pass(i != 2 || rank != departing);
         model.value();
       }
       model.pass(true);  // the host of a GPU may be ahead
@@ -782,19 +787,20 @@ TEST_CASE("a failed pass ends its own group alone", "[departures][groups]") {
     TORCH_CHECK(false, "caught: ", error, ", at the end: ", at_the_end, ".");
   });
   for (int rank = 0; rank < kSize; ++rank) {
-    INFO("rank " << rank << ", failing: " << who);
+    INFO("rank " << rank << ", failing: " << departing);
     CHECK(ends[rank].signal == 0);
     CHECK_THAT(ends[rank].error,
                Contains("caught: rank " + std::to_string(rank)) ||
                    Contains("these got none on rank"));
     CHECK_THAT(ends[rank].error,
-               Contains(" on rank " + std::to_string(who) + ": other") &&
+               Contains(" on rank " + std::to_string(departing) + ": other") &&
                    Contains("at the end: ."));
-    if (rank != who) {
-      CHECK_THAT(ends[rank].error,
-                 Contains("rank " + std::to_string(who) + " has left group " +
-                          (fails_in_world ? "world" : "group_0") +
-                          " because of an exception after "));
+    if (rank != departing) {
+      CHECK_THAT(
+          ends[rank].error,
+          Contains("rank " + std::to_string(departing) + " has left group " +
+                   (fails_in_world ? "world" : "group_0") +
+                   " because of an exception after "));
     }
   }
 }
@@ -998,15 +1004,15 @@ TEST_CASE("a rank leaves the job with an open backward pass", "[departures]") {
 }
 
 TEST_CASE("a rank dies while it closes its groups", "[departures]") {
-  const int who = GENERATE(0, 1);
+  const int departing = GENERATE(0, 1);
   const auto ends = run_rank_processes(
       3,
-      [who](int rank) {
+      [departing](int rank) {
         init_process_group(long_timeouts());
         barrier();
         const auto action =
             detail::monitored_backend_of(*process_group())->at_end([&] {
-              if (rank == who) {
+              if (rank == departing) {
                 throw_uncaught();
               }
             });
@@ -1014,7 +1020,7 @@ TEST_CASE("a rank dies while it closes its groups", "[departures]") {
       },
       kPatience);
   for (int rank = 0; rank < 3; ++rank) {
-    CHECK(ends[rank].signal == (rank == who ? SIGABRT : 0));
+    CHECK(ends[rank].signal == (rank == departing ? SIGABRT : 0));
     CHECK(ends[rank].error == "");
   }
 }

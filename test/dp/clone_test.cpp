@@ -44,7 +44,7 @@ TEST_CASE("wrappers do not nest", "[dp][clone][errors]") {
   CHECK(one(torch::randn({4, 1, 8, 8})).size(0) == 4);
 }
 
-/// Layers whose container reset() may fill without clearing it.
+/// Layers in a container that reset() may fill without clearing it.
 template <typename Container>
 struct LayersImpl : torch::nn::Cloneable<LayersImpl<Container>> {
   explicit LayersImpl(bool clears) : clears(clears) { reset(); }
@@ -220,7 +220,7 @@ TEST_CASE("a clone with other modules than the module", "[dp][clone][errors]") {
              says);
 }
 
-/// LibTorch's own modules clear what their reset() fills.
+/// LibTorch's own modules clear the members that their reset() fills.
 TEST_CASE("LibTorch's modules have layers of their own", "[dp][clone]") {
   using namespace torch::nn;
   const auto check = [&](const std::shared_ptr<Module>& module) {

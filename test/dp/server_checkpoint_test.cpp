@@ -90,7 +90,7 @@ Tensors train_alone(const Job& job) {
   return net->parameters();
 }
 
-/// Runs a job, whose workers end with the parameters of `train_alone`. Returns
+/// Runs a job; its workers end with the parameters of `train_alone`. Returns
 /// the ranks' errors.
 std::vector<std::string> run(const Job& job) {
   const int workers = job.mode == kSynchronous ? 2 : 1;

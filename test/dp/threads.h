@@ -22,7 +22,7 @@ namespace dp::test {
 /// that the error names the wait.
 constexpr auto kPatience = ddp::test::kRankPatience / 2;
 
-/// Returns the number of this process's threads whose name starts with
+/// Returns the number of this process's threads with names that start with
 /// `prefix`.
 inline int count_threads(const std::string& prefix) {
   glob_t found{};
@@ -56,15 +56,15 @@ inline bool no_threads(const std::string& prefix) {
   return eventually([&] { return count_threads(prefix) == 0; });
 }
 
-/// Returns the future's value. Aborts the program and prints `what` if the
+/// Returns the future's value. Aborts the program and prints `name` if the
 /// value is not ready in time, since the thread cannot be stopped; Catch2 then
 /// names the test.
 template <typename T>
-T get_in_time(std::future<T>& future, const char* what) {
+T get_in_time(std::future<T>& future, const char* name) {
   if (future.wait_for(kPatience) != std::future_status::ready) {
     std::fprintf(stderr,
                  "%s still lasts after %lld s\n",
-                 what,
+                 name,
                  static_cast<long long>(kPatience.count()));
     std::abort();
   }

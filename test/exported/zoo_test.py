@@ -52,7 +52,7 @@ USUAL = (
     "transposed", "tied_and_transposed", "two_over_one_memory", "overlapping_parameters",
     "average_over_weight", "slices_of_buffers", "expanded_parameter", "vision_transformer",
     "rotary")
-# Those of USUAL that two ranks train.
+# Models of USUAL that two ranks train.
 USUAL_ON_RANKS = ("residual", "transformer", "written_buffers", "cond", "shared_memory")
 
 
@@ -200,7 +200,8 @@ def train_in_cpp(program, paths, ranks=1, steps=STEPS, optimizer="sgd"):
 
 def check(program, ranks, folder, files):
     """Prints a line for each model that differs. Returns their number."""
-    # A fork has what its parent has imported. The parent runs no backward().
+    # A fork has the modules that its parent has imported. The parent runs no
+    # backward().
     torch.multiprocessing.start_processes(
         run_rank, (ranks, folder, files), ranks, start_method="fork")
     paths = {name: os.path.join(folder, name + ".pt2") for name in files}

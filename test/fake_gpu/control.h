@@ -57,8 +57,8 @@ struct Counts {
     return copies_to_device + copies_to_host + copies_on_device +
            copies_on_host + memsets;
   }
-  /// Calls of CUDA, where an operator counts as one. Without those for events
-  /// that the host creates.
+  /// Calls of CUDA, where an operator counts as one. Without the calls for
+  /// events that the host creates.
   uint64_t cuda_calls() const {
     return device_synchronizes + stream_synchronizes + event_synchronizes +
            event_records + event_queries + event_waits + kernels + operators +

@@ -166,7 +166,8 @@ class Elastic(JobTest):
         hosts.lose(1, second)
         out += read_until(first, "2 ranks over")
         out += read_until(first, "checkpoint saved", f" {BACK_AT} steps")
-        # The stopped rank waits for the host, whose arrival ends it by SIGKILL.
+        # The stopped rank waits for the host; the host's arrival ends it by
+        # SIGKILL.
         os.kill(pid_of_rank(0, RUN_ID), signal.SIGSTOP)
         hosts.mend(1)
         second = self.start_host(hosts, 1, port)

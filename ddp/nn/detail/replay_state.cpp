@@ -65,8 +65,8 @@ void count_draw(const at::RecordFunction& call, at::ObserverContext* mark) {
 
 /// Counts, during its lifetime, the operators on this thread that draw random
 /// numbers on the CPU: operators that LibTorch marks as
-/// `nondeterministic_seeded`, except composite operators and calls whose
-/// arguments disable dropout.
+/// `nondeterministic_seeded`, except composite operators and calls with
+/// arguments that disable dropout.
 class DrawCounter {
  public:
   DrawCounter()

@@ -25,8 +25,8 @@ class ReplayState {
   explicit ReplayState(const std::vector<at::Tensor>& near);
 
   /// Computes for the first time, in the recorded state. Forgets the generators
-  /// that the computation has not drawn from: a replay leaves these alone,
-  /// since another thread may draw from them. A changed state of a GPU's
+  /// that the computation has not drawn from: a replay does not change them,
+  /// because another thread may draw from them. A changed state of a GPU's
   /// generator counts as drawn. On the CPU the operators that draw are counted,
   /// because another thread may have changed the state.
   std::vector<at::Tensor> run_first(const Computation& compute);

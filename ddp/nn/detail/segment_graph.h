@@ -38,7 +38,7 @@ bool are_same_end(const at::Tensor& a, const at::Tensor& b);
 /// hooks of leaves and leaves older graphs unchanged.
 /// @param outputs  have a graph without other users, which is consumed.
 /// @param since    a point before the graph was created.
-/// @param ends     ends whose gradients are needed; other ends get none.
+/// @param ends  ends that need gradients; other ends get none.
 /// @return the gradient of each end, undefined if none reaches it.
 std::vector<at::Tensor> gradients_at_ends(
     const std::vector<at::Tensor>& outputs,

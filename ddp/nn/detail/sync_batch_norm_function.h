@@ -28,9 +28,9 @@ c10::ScalarType statistics_type(c10::ScalarType input);
 
 /// Computes the batch norm of `input` over the ranks' batches. Collective, and
 /// so is its backward pass if the input needs a gradient.
-/// @throws c10::Error if this rank has a problem. On the CPU also, alike on
-///   every rank, if another rank has a problem or all ranks together have only
-///   one value per channel.
+/// @throws c10::Error if this rank has a problem. On the CPU also on every rank
+///   if another rank has a problem, or if all ranks together have only one
+///   value per channel.
 at::Tensor sync_batch_norm(const at::Tensor& input,
                            const SyncBatchNormCall& call);
 

@@ -86,7 +86,7 @@ class GradHooks {
 /// Called in a backward pass.
 int graph_task_depth();
 
-/// Calls when a backward pass ends.
+/// Functions to call when a backward pass ends.
 struct PassEnd {
   /// The outermost graph task ends. An exception leaves its `backward()`.
   std::function<void()> on_end;
@@ -100,8 +100,8 @@ struct PassEnd {
 /// with the one around it. Several objects may register in a task; all are
 /// called, also after an exception of one.
 ///
-/// @returns an object that expires when the calls can no longer come, because
-///   they have been made or an exception has left the task.
+/// @returns an object that expires after the calls, or when no calls can follow
+///   because an exception has left the task.
 std::weak_ptr<void> at_end_of_pass(PassEnd end);
 
 }  // namespace ddp::detail

@@ -179,7 +179,7 @@ class DeviceBucket : public DenseBucket {
       : DenseBucket(std::move(slots), layout, prescribed),
         stream_(current_stream(payload().device())) {}
 
-  /// Streams may still read a gradient that `.grad` has let go. The allocator
+  /// Streams may still read a gradient that `.grad` has released. The allocator
   /// knows them (record_stream), the reference count on the host does not.
   void begin() override {
     const auto is_kept = [](const Slot* slot) {

@@ -32,8 +32,8 @@ struct Slot {
   bool keeps_own = false;
 };
 
-/// Dtype of a parameter's gradients: the parameter's, or the one of
-/// `set_grad_dtype`.
+/// Returns the dtype of a parameter's gradients: the parameter's, or the dtype
+/// of `set_grad_dtype`.
 c10::ScalarType gradient_dtype(const at::Tensor& parameter);
 
 /// Returns true if another tensor or handle than `.grad` holds the memory of
@@ -85,11 +85,11 @@ class Bucket {
   virtual const at::Tensor& payload() const = 0;
 
   /// Whether a gradient, or an alias of it, is referenced although `.grad` has
-  /// let it go, so that the next pass would overwrite it.
+  /// released it, so that the next pass would overwrite it.
   virtual bool is_aliased() const = 0;
 
   /// Begins a pass. Releases memory that only work on other streams may still
-  /// read, if `.grad` has let it go.
+  /// read, if `.grad` has released it.
   virtual void begin() {}
 
   virtual void reset();
@@ -154,8 +154,8 @@ class DenseBucket : public Bucket {
   void swap_memory();
   /// Allocates memory for a payload that was released.
   void need_memory();
-  /// Gives `.grad` of a member, whose gradient has been copied, the memory of
-  /// the payload; releases it if the payload is consumed.
+  /// Gives `.grad` of a member the memory of the payload, after the copy of the
+  /// gradient; releases `.grad` if the payload is consumed.
   void hand_over(Slot& slot, at::Tensor& grad) const;
   bool is_consumed() const { return allocate_ != nullptr; }
 

@@ -14,7 +14,7 @@ namespace {
 
 /// Encodes a mark as floats on the CPU. A bit is a pair of elements: (1, 0)
 /// stands for 0, (0, 1) for 1 and (0, 0) for unknown. In every dtype and for
-/// any number of ranks, a sum of such elements is zero only if each of them is
+/// any number of ranks, a sum of these elements is zero only if each of them is
 /// zero. Two ranks therefore differ in a bit exactly if both sums of its pair
 /// are nonzero.
 at::Tensor encode_mark(const PassMark& mark, int64_t numel) {

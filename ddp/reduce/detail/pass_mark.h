@@ -45,10 +45,11 @@ class PassMarks {
   /// Number of a mark's elements.
   virtual int64_t numel() const = 0;
   virtual void write(const PassMark& mark, const at::Tensor& elements) = 0;
-  /// Returns what this rank can know of the marks of one `write` or `vote`.
+  /// Returns the sums of one `write` or `vote`, as far as this rank can know
+  /// them.
   virtual MarkSums read(const at::Tensor& sums) = 0;
 
-  /// Writes a mark whose vote `vote` sets before each replay of the write. On a
+  /// Records the write of a mark; `vote` sets its vote before each replay. On a
   /// GPU, after the first `write`.
   virtual void record(const at::Tensor& elements) = 0;
   virtual void vote(bool stops) = 0;
@@ -58,7 +59,7 @@ class PassMarks {
 /// GPU, or reading the sums there, stalls the host. So a mark on a GPU is the
 /// vote alone, and a rank reads the sums only in a pass in which it votes to
 /// stop, because all ranks have to stop after the same pass. `any_misses` is
-/// always true then: nobody knows.
+/// always true there, because no rank knows.
 std::unique_ptr<PassMarks> make_pass_marks(c10::DeviceType device);
 
 /// Combines a hash with a further number. Every bit of the result depends on

@@ -59,8 +59,8 @@ class GradientPath {
   /// gradients, and was made for the current stream.
   bool is_valid_for(const StateLayout& layout) const;
 
-  /// Connects the members of a replica to the path. A member whose parameter
-  /// has been frozen stays on an older path as long as a graph uses that path.
+  /// Connects the members of a replica to the path. After its parameter was
+  /// frozen, a member stays on an older path as long as a graph uses that path.
   /// @param all  all replicas of the module
   void connect(const Replica& replica, const std::vector<Replica>& all) const;
 

@@ -59,7 +59,7 @@ Replica make_replica(const StateLayout& layout,
 /// Updates all of a replica but the values of its flat tensors:
 /// - moves members back to their pieces, from which for example
 ///   flatten_parameters() of an RNN has taken them;
-/// - increments the version counter of each member whose source has changed
+/// - increments the version counter of each member if its source has changed
 ///   since the last call. A backward pass of an earlier forward then throws as
 ///   it does for the module, instead of computing with the new values;
 /// - sets each submodule to the training mode of the module's submodule.

@@ -16,7 +16,7 @@ namespace dp::detail {
 void check_chunk_sizes(const std::vector<int64_t>& chunk_sizes, size_t devices);
 
 /// Returns the number of rows of each device, 0 for a device that does not
-/// compute: the chunk sizes, or if there are none those of `Tensor::chunk`.
+/// compute: the chunk sizes, or if there are none the sizes of `Tensor::chunk`.
 /// Pure.
 /// @throws c10::Error if the chunk sizes do not add up to `rows`.
 std::vector<int64_t> split_rows(int64_t rows,

@@ -66,7 +66,7 @@ template <typename T>
 constexpr bool shows_all_tensors =
     TensorWalk<std::remove_cv_t<std::remove_reference_t<T>>>::kShowsAll;
 
-/// True for a range whose elements contain no tensors, such as a std::string.
+/// True for a range of elements without tensors, such as a std::string.
 template <typename T, typename = void>
 struct IsPlainRange : std::false_type {};
 template <typename T>
@@ -228,7 +228,7 @@ struct TensorWalk<torch::nn::utils::rnn::PackedSequence> {
 };
 
 /// True if T is a container of tensors that the walk does not enter. False for
-/// structs, whose contents are unknown.
+/// structs, because their contents are unknown.
 template <typename T, typename = void>
 struct HidesTensors : std::false_type {};
 template <typename T>

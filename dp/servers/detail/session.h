@@ -72,8 +72,8 @@ class Session {
 
   /// Returns "parameter server 1 (rank 1)" or "worker 0 (rank 2)".
   std::string name_of(int rank) const;
-  /// Returns "worker 0 (rank 2) is gone: " and why, for the first of these
-  /// ranks whose process has ended or that reported an error; or "".
+  /// Returns "worker 0 (rank 2) is gone: " and the reason, for the first of
+  /// these ranks that has ended or reported an error; or "".
   std::string departure_of(const std::vector<int>& ranks) const;
 
  private:

@@ -12,7 +12,8 @@ void StalenessGate::ask(int worker) {
 }
 
 bool StalenessGate::may_take(int worker) const {
-  // A new deadline is the latest one, so the other holders stay feasible.
+  // A new deadline is the latest one, so the other workers can still meet
+  // theirs.
   if (pushed_.count(worker) > 0 ||
       static_cast<int64_t>(held_.size()) > bound_) {
     return false;

@@ -46,8 +46,8 @@ std::optional<ElementFunction> parse_fill(std::string_view functor,
 }
 
 /// Parses AUnaryFunctor<argument, other, result, F> { F f; opmath a }, which
-/// computes f(a, x), and BUnaryFunctor, whose number is the second argument. F
-/// is empty.
+/// computes f(a, x), and BUnaryFunctor, with the number as the second argument.
+/// F is empty.
 std::optional<ElementFunction> parse_unary(std::string_view functor,
                                            const char* object) {
   const bool first = starts_with(functor, "at::native::AUnaryFunctor<");

@@ -50,7 +50,7 @@ size_t size_of(ncclDataType_t type);
 class Board {
  public:
   struct Rank {
-    alignas(64) std::atomic<uint64_t> shown;  // rounds whose part is written
+    alignas(64) std::atomic<uint64_t> shown;  // rounds with a written part
     uint64_t gpu;  // identifies host and GPU; set before the rank is present
     std::atomic<uint64_t> taken;
     CallShape shape;                            // of the last shown round

@@ -146,7 +146,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// LibTorch may abort a communicator whose handle it has already cleared.
+// LibTorch may abort a communicator after it has cleared the handle.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) {
     return ncclSuccess;

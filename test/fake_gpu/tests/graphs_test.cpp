@@ -124,7 +124,7 @@ TEST_CASE("launches of one graph on two streams run one after the other") {
   const DeviceBuffer from(kBytes);
   const DeviceBuffer to(kBytes);
   const DeviceBuffer last(kBytes);
-  // Reads what the second branch of the last launch has written.
+  // Reads the values that the second branch of the last launch has written.
   const RecordedGraph graph([&](const NonBlockingStream& stream) {
     copy(last, to, stream);
     record_branches(from, to, stream, /*waits=*/true);
@@ -300,7 +300,7 @@ TEST_CASE("a capture with a blocking stream forbids the legacy stream") {
   cudaStreamDestroy(blocking);
 }
 
-// Such an operation runs at once and is not a part of the graph.
+// The operation runs at once and is not a part of the graph.
 TEST_CASE("a capture without blocking streams misses the legacy stream") {
   schedule(Mode::lazy, 1);
   const DeviceBuffer from(kBytes);

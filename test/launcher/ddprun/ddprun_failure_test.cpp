@@ -273,8 +273,8 @@ TEST_CASE("an error goes up through launchers, with how its worker ended") {
   };
   const auto result = run({resource("write_error_file")});
   CHECK(result.code() == 1);
-  // Both the inner ddprun, whose lines the outer one passes on, and the outer
-  // ddprun report it.
+  // Both the inner ddprun and the outer ddprun, which passes on the inner one's
+  // lines, report it.
   CHECK_THAT(
       result.err,
       Contains("\n[0]   its error file:\n[0]     | ValueError: bad loss\n") &&

@@ -20,7 +20,7 @@ using namespace launcher::test;
 // Hosts that lose each other, each in a network namespace of its own.
 namespace {
 
-/// A job of two hosts whose workers wait for a signal.
+/// A job of two hosts with workers that wait for a signal.
 class TwoHosts {
  public:
   TwoHosts(const Networks& networks, const std::string& backend) {

@@ -53,9 +53,10 @@ struct Bound {
 
 /// The real ddprun as a child of the test.
 ///
-/// Every process of the job inherits the write end of a pipe, whose end shows
-/// that no process is left. All waits are for events, and bounded: a run that
-/// takes too long throws an error with its source location in the test.
+/// Every process of the job inherits the write end of a pipe. The end of the
+/// pipe shows that no process is left. All waits are for events, and bounded: a
+/// run that takes too long throws an error with its source location in the
+/// test.
 class Ddprun {
  public:
   using Arguments = std::vector<std::string>;

@@ -326,7 +326,8 @@ def lost_packets(run):
     return run.alike(0) if percent == 1 else run.alike(0, 1)
 
 
-# The habits whose processes end with a killed ddprun, also without a cgroup.
+# The habits with processes that end with a killed ddprun, also without a
+# cgroup.
 IN_GROUP = ("deaf", "child", "group")
 STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
 
