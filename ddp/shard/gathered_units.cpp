@@ -230,9 +230,10 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
   whole.pin = whole.memory.alias();
   gathered_.push_back(unit.index());
   whole.stream = current_stream(whole.memory.device());
-  auto slab = unit.slab().to(whole.memory.scalar_type());
+  const auto slab = unit.slab().to(whole.memory.scalar_type());
+  whole.sent = slab;
   if (gathers_->getBackendName() == "nccl") {
-    whole.works.push_back(gathers_->_allgather_base(whole.memory, slab));
+    whole.works.push_back(gathers_->_allgather_base(whole.memory, whole.sent));
     return;
   }
   // Gloo's all-gather copies its tensors three times. The messages of a rank
@@ -264,6 +265,10 @@ void GatheredUnits::finish(const Unit& unit, Whole& whole) {
   for (const auto& work : std::exchange(whole.works, {})) {
     wait(work, *gathers_, what);
     whole.stream = current_stream(whole.memory.device());
+  }
+  if (whole.sent.defined()) {
+    record_stream(whole.memory);  // perhaps no operator reads it
+    record_stream(std::exchange(whole.sent, {}));
   }
 }
 

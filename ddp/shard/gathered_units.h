@@ -72,6 +72,7 @@ class GatheredUnits : public ShardedUnits {
   struct Whole {
     at::Tensor memory;  // undefined: not gathered
     at::Tensor pin;     // an alias of it, which operators keep
+    at::Tensor sent;    // this rank's slab, until a stream has awaited `works`
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::optional<c10::Stream> stream;  // that has started or awaited them
     bool is_used = false;               // since it was gathered

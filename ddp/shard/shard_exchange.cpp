@@ -111,20 +111,24 @@ c10::intrusive_ptr<c10d::Work> ShardExchange::start_sum(
   if (shares_memory()) {
     return start_shared_sum(payload, /*is_scattered=*/true);
   }
-  at::Tensor sent = payload;
-  if (dtypes_.sums && payload.is_floating_point()) {
-    sent = payload.to(*dtypes_.sums);
-  }
+  Sum sum;
+  sum.sent = dtypes_.sums && payload.is_floating_point()
+                 ? payload.to(*dtypes_.sums)
+                 : payload;
+  const auto options = sum.sent.options();
+  c10::intrusive_ptr<c10d::Work> work;
   if (payload.is_cpu()) {  // Gloo's reduce-scatter sends twice the bytes
-    auto slices = received_.emplace_back(allocate(sent.numel(), sent.options()))
-                      .view(at::kByte);  // Gloo does not know all dtypes
-    sent = sent.view(at::kByte);
+    sum.received = allocate(payload.numel(), options);
+    auto received = sum.received.view(at::kByte);
+    auto sent = sum.sent.view(at::kByte);  // Gloo does not know all dtypes
     std::vector<int64_t> equal;
-    return group().alltoall_base(slices, sent, equal, equal, {});
+    work = group().alltoall_base(received, sent, equal, equal, {});
+  } else {
+    sum.received = at::empty({payload.numel() / group().getSize()}, options);
+    work = group()._reduce_scatter_base(sum.received, sum.sent, {});
   }
-  auto& sum = received_.emplace_back(
-      at::empty({sent.numel() / group().getSize()}, sent.options()));
-  return group()._reduce_scatter_base(sum, sent, {});
+  sums_.push_back(std::move(sum));
+  return work;
 }
 
 void ShardExchange::finish(const GradientBucket& bucket) {
@@ -136,8 +140,8 @@ void ShardExchange::finish(const GradientBucket& bucket) {
     gradients.copy_(bucket.payload.narrow(0, slab * group().getRank(), slab));
     return;
   }
-  const auto received = std::move(received_.front());
-  received_.pop_front();
+  const auto [sent, received] = std::move(sums_.front());
+  sums_.pop_front();
   const auto parts = received.split(slab);
   if (parts.size() == 1) {
     gradients.copy_(received);
@@ -148,12 +152,13 @@ void ShardExchange::finish(const GradientBucket& bucket) {
     }
     at::add_out(gradients, sum, parts.back());
   }
+  record_stream(sent);
   record_stream(received);
 }
 
 void ShardExchange::abandon() noexcept {
   SharedMemoryAllReduce::abandon();
-  received_.clear();
+  sums_.clear();
 }
 
 void ShardExchange::begin_pass() {

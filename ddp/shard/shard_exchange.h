@@ -57,6 +57,13 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
     Unit* unit;
     std::vector<size_t> parameters;  // the reducer's indices
   };
+  /// A sum in progress without shared memory.
+  struct Sum {
+    at::Tensor sent;
+    /// Over NCCL the sum of this rank's slab, over Gloo all ranks' gradients of
+    /// this slab.
+    at::Tensor received;
+  };
 
   bool shares_memory() const;
   at::Tensor make_piece();
@@ -65,9 +72,7 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
   std::shared_ptr<ShardedUnits> units_;
   std::vector<Bucket> buckets_;
   std::vector<std::pair<Unit*, size_t>> places_;  // by the reducer's indices
-  /// Results of sums in progress without shared memory: over NCCL the sum of
-  /// this rank's slab, over Gloo all ranks' gradients of this slab.
-  std::deque<at::Tensor> received_;
+  std::deque<Sum> sums_;
   at::Tensor marks_;           // in shared memory
   int64_t payload_bytes_ = 0;  // of the largest unit
   MemoryPool pool_;            // for payloads on the CPU

@@ -1,5 +1,6 @@
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <torch/nn.h>
@@ -238,6 +239,114 @@ TEST_CASE("branches on two streams read the parameters of one unit", "[gpu]") {
         const auto& grad = plain->named_parameters()[item.key()].grad();
         rank.expect(torch::cat(parts).equal(grad.flatten().to(torch::kFloat)),
                     c10::str("gradient of ", item.key(), ", step ", step));
+      }
+    }
+  });
+}
+
+/// Parameters of a unit each. `forward` uses those of `uses`, each on its
+/// stream, and makes tensors of the size of each unit on the current stream
+/// meanwhile.
+struct ManyStreamsImpl : torch::nn::Module {
+  static constexpr int64_t kNumel = 8192;
+
+  explicit ManyStreamsImpl(c10::Device device) {
+    for (int i = 0; i < 4; ++i) {
+      weights.push_back(
+          register_parameter(c10::str("w", i), torch::full({kNumel}, i + 1.F)));
+    }
+    to(device);
+  }
+  std::vector<Tensor> forward(const Tensor& x) {
+    const auto main = detail::current_stream(x.device());
+    std::vector<Tensor> outputs;
+    for (const auto& [index, stream] : uses) {
+      BranchesImpl::wait_for(stream, main);
+    }
+    for (const auto& [index, stream] : uses) {
+      {
+        const c10::StreamGuard guard(stream);
+        outputs.push_back(weights[index] * x);
+        detail::record_stream(x);
+      }
+      fill_free_memory();
+    }
+    for (const auto& [index, stream] : uses) {
+      BranchesImpl::wait_for(main, stream);
+    }
+    for (const auto& output : outputs) {
+      detail::record_stream(output);
+    }
+    return outputs;
+  }
+  /// Writes to memory that the current stream may use again.
+  void fill_free_memory() {
+    const auto options = weights[0].options().requires_grad(false);
+    for (const auto dtype : {torch::kBFloat16, torch::kFloat}) {
+      for (const int64_t numel : {kNumel / 2, kNumel, kNumel}) {
+        others.push_back(torch::full({numel}, 7, options.dtype(dtype)));
+      }
+    }
+  }
+  bool has_kept_others() {
+    for (const auto& other : std::exchange(others, {})) {
+      if (!other.cpu().equal(torch::full_like(other, 7, torch::kCPU))) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::vector<Tensor> weights, others;
+  std::vector<std::pair<size_t, c10::Stream>> uses;
+};
+TORCH_MODULE(ManyStreams);
+
+TEST_CASE("memory of gathers and sums outlives them on all streams", "[gpu]") {
+  const bool narrows = GENERATE(false, true);
+  run_on_streams([&](const NcclRank& rank) {
+    ManyStreams net(rank.device);
+    auto options = FullyShardedDataParallelOptions()
+                       .process_group(rank.group)
+                       .unit_cap_mb(0.001);
+    if (narrows) {
+      options.param_dtype(torch::kBFloat16).reduce_dtype(torch::kFloat);
+    } else {
+      options.reduce_dtype(torch::kBFloat16);
+    }
+    FullyShardedDataParallel model(net, options);
+    const auto main = detail::current_stream(rank.device);
+    const auto side = rank.new_stream();
+    net->uses = {{0, main}, {1, side}, {2, main}, {3, side}};
+    const auto x =
+        torch::full({ManyStreamsImpl::kNumel},
+                    rank.rank + 1,
+                    torch::TensorOptions(rank.device)
+                        .dtype(narrows ? torch::kBFloat16 : torch::kFloat));
+    for (int step = 1; step <= 4; ++step) {
+      model->zero_grad();
+      const auto outputs = model->forward(x);
+      BranchesImpl::wait_for(side, main);
+      {
+        const c10::StreamGuard guard(side);
+        std::vector<Tensor> ones;
+        for (const auto& output : outputs) {
+          ones.push_back(torch::ones_like(output));
+        }
+        torch::autograd::backward(outputs, ones);
+        net->fill_free_memory();
+      }
+      net->fill_free_memory();
+      BranchesImpl::wait_for(main, side);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        const auto value = static_cast<double>((i + 1) * (rank.rank + 1));
+        rank.expect(outputs[i].cpu().equal(
+                        torch::full_like(outputs[i], value, torch::kCPU)),
+                    c10::str("output ", i));
+      }
+      rank.expect(net->has_kept_others(), "other tensors");
+      for (const auto& leaf : model->parameters()) {
+        const auto grad = leaf.grad().clone().cpu();
+        rank.expect(grad.equal(torch::full_like(grad, 1.5)), "gradient");
       }
     }
   });
