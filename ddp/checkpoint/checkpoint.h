@@ -260,7 +260,8 @@ class Checkpoint {
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// During the call other programs may replace or remove the file, but must
-  /// not change its bytes in place.
+  /// not change its bytes in place. They must leave a folder alone: `load` does
+  /// not notice if some of its files are of another save.
   /// @throws c10::Error on every rank if any rank finds the file missing,
   ///   truncated, damaged or an entry that does not fit (the error names it),
   ///   or if ranks see different files. Nothing is changed then. If a rank
