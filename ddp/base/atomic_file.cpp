@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -77,10 +76,8 @@ int Disk::rename(const std::string& from, const std::string& to) {
 }
 
 int Disk::exchange(const std::string& one, const std::string& other) {
-  // By its number: glibc before 2.28 has no function for the call.
-  constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE
-  const auto result = ::syscall(
-      SYS_renameat2, AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), kExchange);
+  const int result = ::renameat2(
+      AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE);
   return result == 0 ? 0 : errno;
 }
 
