@@ -29,7 +29,7 @@ constexpr const char* kEpoch = "epoch";
 constexpr const char* kStep = "step";
 constexpr const char* kRng = "rng";
 constexpr const char* kVersion = "format_version";
-constexpr std::array kOwnNames{kEpoch, kStep, kRng, kVersion};
+constexpr std::array kOwnNames{kEpoch, kStep, kRng, kVersion, detail::kSaveId};
 
 std::string in_entry(const std::string& name) {
   return "in \"" + name + "\"";
@@ -108,7 +108,7 @@ Checkpoint& Checkpoint::add_entry(CheckpointEntry entry) {
           std::none_of(kOwnNames.begin(), kOwnNames.end(), is_name) &&
           std::none_of(entries_.begin(), entries_.end(), is_mine),
       "Expected a name of its own for each entry of a checkpoint, other "
-      "than epoch, step, rng and format_version, but got \"",
+      "than epoch, step, rng, format_version and save_id, but got \"",
       entry.name,
       "\"");
   TORCH_CHECK(entry.object != nullptr,

@@ -143,7 +143,7 @@ class Checkpoint {
   /// constructor uses a name of the file format above.
   ///
   /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
-  ///   "rng" or "format_version", or if the module is null.
+  ///   "rng", "format_version" or "save_id", or if the module is null.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
   /// Adds a model by its holder.
   template <class Impl>
@@ -224,7 +224,8 @@ class Checkpoint {
   /// torch.distributed.checkpoint names them with flatten_optimizer_state_dict.
   /// Its HuggingFaceStorageReader reads the folder. The file training.pt has
   /// the rest in the format of `save`, and the whole state of an optimizer that
-  /// is `Stateful`, such as a `ZeroRedundancyOptimizer`.
+  /// is `Stateful`, such as a `ZeroRedundancyOptimizer`. Each file has the
+  /// random 'save_id' of the save, so that `load` finds files of two saves.
   ///
   /// The folder is replaced atomically, as a whole: it is first PATH.tmp. If a
   /// rank is killed at any point, the complete previous or the complete new
@@ -260,8 +261,7 @@ class Checkpoint {
   ///
   /// Collective: all ranks load the same content, or no rank changes anything.
   /// During the call other programs may replace or remove the file, but must
-  /// not change its bytes in place. They must leave a folder alone: `load` does
-  /// not notice if some of its files are of another save.
+  /// not change its bytes in place.
   /// @throws c10::Error on every rank if any rank finds the file missing,
   ///   truncated, damaged or an entry that does not fit (the error names it),
   ///   or if ranks see different files. Nothing is changed then. If a rank

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kCutOff =
     "it is cut off, damaged, or not a file of safetensors";
 constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kSave = "save_id";
 constexpr const char* kShardingInfo = "DCP_SHARDING_INFO";
 constexpr const char* kSavedOffsets = "saved_offsets";
 constexpr const char* kDataOffsets = "data_offsets";
@@ -114,8 +115,8 @@ TensorPiece piece_of(const std::string& name,
 
 }  // namespace
 
-void write_safetensors(const std::string& path,
-                       std::vector<TensorPiece> pieces) {
+void write_safetensors(const std::string& path, SafetensorsFile content) {
+  auto& pieces = content.pieces;
   // As in safetensors: so that each tensor is aligned in the file.
   std::stable_sort(
       pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
@@ -132,6 +133,7 @@ void write_safetensors(const std::string& path,
     sharding[piece.name] = {{kSavedOffsets, piece.offsets}};
   }
   header[kMetadata] = {{kShardingInfo, sharding.dump()},
+                       {kSave, content.save_id},
                        {"DCP_VERSION", "1.0"},
                        {"format", "pt"}};
   auto text = header.dump();
@@ -148,7 +150,7 @@ void write_safetensors(const std::string& path,
   file.commit();
 }
 
-std::vector<TensorPiece> read_safetensors(const std::string& path) {
+SafetensorsFile read_safetensors(const std::string& path) {
   const auto [file, size] = open_to_read(path);
   TORCH_CHECK(size >= kLengthSize, kCutOff);
   const auto bytes = map_file(file.get(), 0, size);
@@ -161,21 +163,24 @@ std::vector<TensorPiece> read_safetensors(const std::string& path) {
   const std::string text(text_of(bytes).substr(kLengthSize, length));
   const auto data = bytes.slice(0, static_cast<int64_t>(kLengthSize + length));
   const auto header = JsonValue::parse(text, "its header");
+  SafetensorsFile content;
   std::optional<JsonValue> sharding;
   if (const auto metadata = header.find(kMetadata)) {
     if (const auto info = metadata->find(kShardingInfo)) {
       sharding = JsonValue::parse(info->text(), kShardingInfo);
     }
+    if (const auto save_id = metadata->find(kSave)) {
+      content.save_id = save_id->text();
+    }
   }
-  std::vector<TensorPiece> pieces;
   int64_t unread = data.numel();
   for (const auto& [name, entry] : header.members()) {
     if (name != kMetadata) {
-      pieces.push_back(piece_of(name, entry, sharding, data, unread));
+      content.pieces.push_back(piece_of(name, entry, sharding, data, unread));
     }
   }
   TORCH_CHECK(unread == 0, kCutOff);
-  return pieces;
+  return content;
 }
 
 }  // namespace ddp::detail

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <random>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -236,9 +237,11 @@ IValue read_states(const Saved& saved,
 }
 
 /// Reads the files of safetensors.
-/// @param names  of the files in the folder.
+/// @param names    of the files in the folder.
+/// @param save_id  of the save that wrote training.pt.
 Saved read_pieces(const std::string& path,
-                  const std::vector<std::string>& names) {
+                  const std::vector<std::string>& names,
+                  const std::string& save_id) {
   const auto is_mine = [](const std::string& name) {
     return name.ends_with(kSuffix);
   };
@@ -255,7 +258,10 @@ Saved read_pieces(const std::string& path,
                     "its folder has ",
                     count,
                     " files of safetensors, and not as many as its name says");
-        for (auto& piece : read_safetensors(path + "/" + name)) {
+        auto file = read_safetensors(path + "/" + name);
+        TORCH_CHECK(
+            file.save_id == save_id, "it is from another save than ", kRest);
+        for (auto& piece : file.pieces) {
           saved[piece.name].push_back(std::move(piece));
         }
       });
@@ -283,6 +289,8 @@ void write_sharded_folder(const std::string& path,
     }
   });
   const auto temporary = ranks.gather(folder ? folder->temporary() : "")[0];
+  std::random_device random;
+  const auto save_id = ranks.gather(c10::str(random(), '-', random()))[0];
   int64_t count = 0;
   for (const auto& text : ranks.gather(std::to_string(files.size()))) {
     count += std::stoll(text);
@@ -291,9 +299,10 @@ void write_sharded_folder(const std::string& path,
     for (size_t i = 0; i < files.size(); ++i) {
       const auto name =
           c10::str(kRank, ranks.rank(), "-", i, end_of_name(count));
-      write_safetensors(temporary + "/" + name, files[i]);
+      write_safetensors(temporary + "/" + name, {std::move(files[i]), save_id});
     }
     if (is_first) {
+      value.insert(kSaveId, save_id);
       write_torch_file(temporary + "/" + kRest, value);
     }
   });
@@ -324,7 +333,13 @@ TorchFile read_sharded_folder(const std::string& path,
   if (is_ours) {
     result = read_torch_file(path + "/" + kRest);
   }
-  const auto saved = read_pieces(path, names);
+  std::string save_id;
+  explain("Cannot load " + path + "/" + kRest, [&] {
+    const auto value = result.value.toGenericDict();
+    const auto found = value.find(kSaveId);
+    save_id = found == value.end() ? "" : found->value().toStringRef();
+  });
+  const auto saved = read_pieces(path, names, save_id);
   explain("Cannot load " + path, [&] {
     const auto value = result.value.toGenericDict();
     for (const auto& entry : entries) {

@@ -336,7 +336,7 @@ TEST_CASE("An error names the entry", "[checkpoint]") {
 TEST_CASE("A name belongs to one entry", "[checkpoint]") {
   Pair pair;
   for (const auto* name :
-       {"", "critic", "epoch", "step", "rng", "format_version"}) {
+       {"", "critic", "epoch", "step", "rng", "format_version", "save_id"}) {
     CHECK_THROWS_WITH(pair.checkpoint.add(name, pair.critic),
                       Contains("Expected a name of its own") &&
                           Contains("but got \"" + std::string(name) + "\""));

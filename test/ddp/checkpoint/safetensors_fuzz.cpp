@@ -54,10 +54,12 @@ class Fuzz {
   explicit Fuzz(size_t seed) : random_(seed) {
     const auto weight = at::arange(12.0F).view({3, 4});
     ddp::detail::write_safetensors(path_,
-                                   {{"weight", {0, 0}, weight.slice(0, 0, 2)},
-                                    {"bias", {0}, at::arange(3.0F)}});
-    ddp::detail::write_safetensors(folder_ / "x/b.safetensors",
-                                   {{"weight", {2, 0}, weight.slice(0, 2)}});
+                                   {{{"weight", {0, 0}, weight.slice(0, 0, 2)},
+                                     {"bias", {0}, at::arange(3.0F)}},
+                                    ""});
+    ddp::detail::write_safetensors(
+        folder_ / "x/b.safetensors",
+        {{{"weight", {2, 0}, weight.slice(0, 2)}}, ""});
     whole_ = read_file(path_);
     load();
     uint64_t length = 0;

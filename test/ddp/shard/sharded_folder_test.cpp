@@ -200,7 +200,8 @@ TEST_CASE("a folder of shards has the other entries", "[sharded_folder]") {
   std::vector<std::string> names;
   for (const auto& name : detail::names_in(folder / "x")) {
     if (name != "training.pt") {
-      for (const auto& piece : detail::read_safetensors(folder / "x/" + name)) {
+      for (const auto& piece :
+           detail::read_safetensors(folder / "x/" + name).pieces) {
         names.push_back(piece.name);
       }
     }
@@ -283,10 +284,11 @@ TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
   CAPTURE(rows);
   // The second file begins at row 2.
   detail::write_safetensors(folder / "a.safetensors",
-                            {{"weight", {0, 0}, weight.slice(0, 0, rows)},
-                             {"bias", {0}, torch::ones({4})}});
+                            {{{"weight", {0, 0}, weight.slice(0, 0, rows)},
+                              {"bias", {0}, torch::ones({4})}},
+                             ""});
   detail::write_safetensors(folder / "b.safetensors",
-                            {{"weight", {2, 0}, weight.slice(0, 2)}});
+                            {{{"weight", {2, 0}, weight.slice(0, 2)}}, ""});
   torch::nn::Linear net(3, 4);
   const auto error = error_of([&] { Checkpoint(net).load(folder.path()); });
   if (rows == 2) {
@@ -295,6 +297,29 @@ TEST_CASE("parts that do not make a whole are an error", "[sharded_folder]") {
   } else {
     CHECK_THAT(error, Contains("do not make a whole of \"weight\""));
   }
+}
+
+TEST_CASE("files of two saves are an error", "[sharded_folder]") {
+  const TemporaryFolder folder;
+  const std::string start = GENERATE("rank-0-0", "rank-1-0", "training");
+  CAPTURE(start);
+  run(2, [&](const Group& group) {
+    const auto training = sharded(Form::host, group, Elementwise::sgd);
+    for (const auto* name : {"x", "y"}) {
+      training->checkpoint->save_sharded(folder / name);
+    }
+    training->checkpoint->load(folder / "x");
+    barrier(group);
+    for (const auto& name : detail::names_in(folder / "y")) {
+      if (group->getRank() == 0 && name.rfind(start, 0) == 0) {
+        test::write_file(folder / "x/" + name,
+                         test::read_file(folder / "y/" + name));
+      }
+    }
+    barrier(group);
+    check_error([&] { training->checkpoint->load(folder / "x"); },
+                "it is from another save than training.pt");
+  });
 }
 
 TEST_CASE("a tensor need not be aligned in a file", "[sharded_folder]") {
