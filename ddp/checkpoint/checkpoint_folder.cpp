@@ -23,7 +23,7 @@ void remove_files(const std::string& folder,
                   detail::Disk& disk) {
   for (const auto& name : names) {
     const auto path = folder + "/" + name;
-    // A kill may leave a part of a folder. No load accepts such a folder.
+    // A kill may leave a part of the folder, which no load accepts.
     const int error = detail::is_folder(path)
                           ? detail::remove_folder(path, disk)
                           : disk.remove(path);
@@ -175,7 +175,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint, int64_t last_step) {
     checkpoint.load(path, file, ranks);
     if (!errors.empty() && ranks.rank() == 0) {
       TORCH_WARN(
-          "Loaded ", path, ", since what is newer is not sound: ", errors);
+          "Loaded ", path, ", because newer checkpoints are damaged: ", errors);
     }
     return true;
   }

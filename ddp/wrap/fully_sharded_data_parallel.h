@@ -269,7 +269,7 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
   static constexpr bool kIsTensor =
       std::is_same_v<std::decay_t<Arg>, torch::Tensor>;
 
-  /// Returns a tensor in param_dtype, or a reference to another argument.
+  /// Returns a tensor in param_dtype for a tensor, else a reference to `arg`.
   template <typename Arg>
   auto hold(Arg& arg) const {
     if constexpr (kIsTensor<Arg>) {
@@ -278,7 +278,7 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
       return std::ref(arg);
     }
   }
-  /// Returns a result of `hold` in the type of the call's argument.
+  /// Returns the value that `hold` returned for an `Arg`, as an `Arg`.
   template <typename Arg, typename Held>
   static Arg&& release(Held& held) {
     if constexpr (kIsTensor<Arg>) {
@@ -322,14 +322,14 @@ using ShardedBase = std::conditional_t<
 
 }  // namespace detail
 
-/// Trains a module whose training state does not fit into memory once for each
-/// rank. Each rank keeps its own part of the parameters, of their averaged
-/// gradients and of the optimizer's state. CPU ranks of one host share the
-/// memory of all parts. Other ranks gather a unit of parameters when an
-/// operator uses one of them, and free it after the use of two others. In
-/// shared memory and over NCCL, losses, parameters and buffers equal bit for
-/// bit the values of a `DistributedDataParallel`. docs/sharding.md describes
-/// the costs and the limits.
+/// Trains a module with too much training state for a copy of it on each rank.
+/// Each rank keeps its own part of the parameters, of their averaged gradients
+/// and of the optimizer's state. CPU ranks of one host share the memory of all
+/// parts. Other ranks gather a unit of parameters when an operator uses one of
+/// them, and free it after the use of two others. In shared memory and over
+/// NCCL, losses, parameters and buffers equal bit for bit the values of a
+/// `DistributedDataParallel`. docs/sharding.md describes the costs and the
+/// limits.
 ///
 /// The constructor is collective. It verifies that the ranks' modules agree and
 /// divides the parameters, with rank 0's values, one unit after the other. Over

@@ -42,8 +42,9 @@ bool has_same_state(const Learner& left,
 
 /// Returns the first tensor that differs between ranks although it is expected
 /// to be equal; "" if there is none.
-/// @param apart  names of parameters whose optimizers have different states on
-///   the ranks; such a parameter may still be equal on all ranks by rounding.
+/// @param apart  names of parameters that may differ between ranks, because
+///   their optimizers have different states there. Rounding may make them
+///   equal.
 std::string first_parting(const std::vector<NamedValues>& expected,
                           const std::vector<NamedValues>& got,
                           const std::set<std::string>& apart);

@@ -324,7 +324,7 @@ TEST_CASE("files of two saves are an error", "[sharded_folder]") {
 
 TEST_CASE("a tensor need not be aligned in a file", "[sharded_folder]") {
   const TemporaryFolder folder;
-  // As in a consolidated folder of Python, whose headers have any length.
+  // Python's consolidated folders have headers of any length.
   const std::string header =
       R"({"bias":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
       R"("weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}})";

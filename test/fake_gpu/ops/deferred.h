@@ -11,7 +11,7 @@ namespace fake_gpu {
 /// the operation. An operator that returns a bool to the host blocks, as its
 /// CUDA code does.
 ///
-/// For operators with results whose shapes depend only on the arguments'
+/// For operators that give results of the same shapes for arguments of the same
 /// shapes.
 void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
