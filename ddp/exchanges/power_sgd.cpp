@@ -478,30 +478,7 @@ c10::IValue PowerSGD::state_dict() const {
   return state;
 }
 
-/// Adds the number of passes to a state without it: earlier versions saved such
-/// a state after the uncompressed passes, or with a prefix and a number of
-/// passes left.
-c10::IValue PowerSGD::updated(const c10::IValue& state) const {
-  const std::string prefix = "later.";
-  auto result = state.toGenericDict().copy();
-  if (result.contains(kPasses)) {
-    return state;
-  }
-  auto passes = at::scalar_tensor(options_.start_after(), at::kLong);
-  for (const auto& item : state.toGenericDict()) {
-    const auto& name = item.key().toStringRef();
-    if (name == "passes_left") {
-      passes = passes - item.value().toTensor();
-    } else if (name.compare(0, prefix.size(), prefix) == 0) {
-      result.insert(name.substr(prefix.size()), item.value());
-    }
-  }
-  result.insert(kPasses, passes);
-  return result;
-}
-
-void PowerSGD::check_state_dict(const c10::IValue& given) const {
-  const auto state = updated(given);
+void PowerSGD::check_state_dict(const c10::IValue& state) const {
   find_in_state(state, kDraws, {});
   find_in_state(state, kPasses, {});
   for (const auto& item : state.toGenericDict()) {
@@ -513,9 +490,8 @@ void PowerSGD::check_state_dict(const c10::IValue& given) const {
   }
 }
 
-void PowerSGD::load_state_dict(const c10::IValue& given) {
-  check_state_dict(given);
-  const auto state = updated(given);
+void PowerSGD::load_state_dict(const c10::IValue& state) {
+  check_state_dict(state);
   const auto draws = find_in_state(state, kDraws, {}).item<int64_t>();
   buckets_.clear();
   // A state with 0 draws was saved before the first pass.

@@ -168,7 +168,6 @@ class PowerSGD : public Exchange {
   void compress(Bucket& bucket, const GradientBucket& given);
   void send(Bucket& bucket);
   void verify_options(c10::Device device);
-  c10::IValue updated(const c10::IValue& state) const;
   void plan(Bucket& bucket) const;
   void add_errors(Bucket& bucket) const;
   void make_qs(Bucket& bucket);

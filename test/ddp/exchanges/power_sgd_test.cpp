@@ -341,37 +341,6 @@ TEST_CASE("a state goes on where it was saved", "[exchange][powersgd]") {
   });
 }
 
-TEST_CASE("states without a number of passes go on", "[exchange][powersgd]") {
-  const bool is_of_switch = GENERATE(false, true);
-  run_ranks(2, [&](const Group& group) {
-    const auto options = of_rank(2).start_after(is_of_switch ? 2 : 0);
-    const auto gradient = [&](int step) {
-      return matrix({8, 10}, step + group->getRank());
-    };
-    Trained whole(group, {8, 10}, options);
-    for (int step = 0; step < 3; ++step) {
-      whole.step(gradient(step));
-    }
-    c10::impl::GenericDict old(c10::AnyType::get(), c10::AnyType::get());
-    for (const auto& item : whole.exchange->state_dict().toGenericDict()) {
-      const auto& name = item.key().toStringRef();
-      if (name != "passes") {
-        old.insert((is_of_switch ? "later." : "") + name, item.value());
-      }
-    }
-    if (is_of_switch) {
-      old.insert("passes_left", torch::tensor(int64_t{0}));
-    }
-    Trained resumed(group, {8, 10}, options);
-    resumed.exchange->load_state_dict(old);
-    for (int step = 3; step < 5; ++step) {
-      const auto expected = whole.step(gradient(step));
-      const auto got = resumed.step(gradient(step));
-      TORCH_CHECK(got.equal(expected), got, expected);
-    }
-  });
-}
-
 TEST_CASE("a training goes back to a state", "[exchange][powersgd]") {
   run_ranks(2, [&](const Group& group) {
     Trained trained(group, {8, 10}, of_rank(2));
