@@ -401,7 +401,7 @@ void DistributedDataParallelBase::end_join(int source) {
 
 std::string DistributedDataParallelBase::refuses_join() const {
   if (options_.buffer_hook()) {
-    return "has a buffer_hook, which does not know who has inputs";
+    return "has a buffer_hook, which does not know the ranks with inputs";
   }
   for (const auto& item : inner_->named_modules()) {
     const auto* norm = item.value()->as<SyncBatchNormImpl>();
@@ -435,8 +435,8 @@ void DistributedDataParallelBase::check_parameters() const {
                 "Expected parameter ",
                 name,
                 " to stay frozen, as it was when the module was wrapped, but "
-                "it requires a gradient now; make a new "
-                "DistributedDataParallel on every rank to train it");
+                "it requires a gradient now; make a new wrapper on every rank "
+                "to train it");
   }
 }
 

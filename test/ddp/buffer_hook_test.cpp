@@ -288,7 +288,8 @@ TEST_CASE("options that exclude a buffer hook are refused",
              Options().process_group(group).buffer_hook(average_buffers));
          Join join({*model});
        })) {
-    CHECK_THAT(error, Contains("has a buffer_hook, which does not know who"));
+    CHECK_THAT(error,
+               Contains("has a buffer_hook, which does not know the ranks"));
   }
 }
 
