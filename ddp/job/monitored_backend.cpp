@@ -273,7 +273,7 @@ std::string MonitoredBackend::failure(const std::string& operation) const {
 void MonitoredBackend::check_not_aborted(const std::string& operation) const {
   if (state_ == State::aborted || has_failed()) {
     const auto error = failure(operation);
-    record_->mark_told();
+    record_->mark_reported();
     TORCH_CHECK(false, error);
   }
 }
@@ -286,7 +286,7 @@ std::string MonitoredBackend::error_of(const std::string& operation,
 
 void MonitoredBackend::fail(const std::string& operation,
                             const Departure& departure) const {
-  record_->mark_told();
+  record_->mark_reported();
   TORCH_CHECK(false, error_of(operation, departure));
 }
 
@@ -670,7 +670,7 @@ void abort_and_announce(c10d::Backend& group, const std::string& why) {
   if (job != nullptr && job->is_open() && !job->departed_member()) {
     report_fatal_error(why, job->members().name);
     job->close(MonitoredBackend::End::abort);
-    job->record()->mark_told();
+    job->record()->mark_reported();
   }
 }
 

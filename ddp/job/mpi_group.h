@@ -291,22 +291,22 @@ inline c10::intrusive_ptr<MpiBackend> make_mpi_backend(MPI_Comm comm) {
   return c10::make_intrusive<MpiBackend>(own, rank, size);
 }
 
-inline ByteExchange exchange_over(c10::intrusive_ptr<MpiBackend> group) {
+inline TextAllGather text_all_gather_over(
+    c10::intrusive_ptr<MpiBackend> group) {
   return [group = std::move(group)](const std::string& mine) {
-    return all_gather_text(
-        *group, c10::kCPU, mine, "what the ranks exchange to connect");
+    return all_gather_text(*group, c10::kCPU, mine, "the ranks' connections");
   };
 }
 
 }  // namespace detail
 
-/// Returns the function with which the ranks of `comm` exchange bytes, for
-/// `ProcessGroupOptions::exchange`. Collective over `comm`, which is
+/// Returns an all-gather of texts over the ranks of `comm`, for
+/// `ProcessGroupOptions::text_all_gather`. Collective over `comm`, which is
 /// duplicated. Release the function before MPI_Finalize.
 ///
 /// Thread contract and errors: as `mpi_group`.
-inline ByteExchange mpi_exchange(MPI_Comm comm) {
-  return detail::exchange_over(detail::make_mpi_backend(comm));
+inline TextAllGather mpi_text_all_gather(MPI_Comm comm) {
+  return detail::text_all_gather_over(detail::make_mpi_backend(comm));
 }
 
 /// Makes a group of the ranks of an MPI communicator, for the option
@@ -371,8 +371,10 @@ inline c10::intrusive_ptr<c10d::Backend> mpi_group(
   spec.device = device;
   spec.name = "mpi";
   spec.guest = true;
-  spec.store = detail::open_store_by(
-      detail::exchange_over(std::move(group)), env, spec.connect_timeout);
+  spec.store =
+      detail::open_store_by(detail::text_all_gather_over(std::move(group)),
+                            env,
+                            spec.connect_timeout);
   return detail::make_nccl_backend(spec);
 }
 

@@ -9,13 +9,13 @@ namespace ddp {
 
 bool stop_requested() {
   auto* file = detail::stop_file();
-  const bool is_told = file != nullptr && file->says_stop();
+  const bool is_requested = file != nullptr && file->says_stop();
   if (world_size() == 1) {
-    return is_told;
+    return is_requested;
   }
   const auto record = detail::peer_state_of(*process_group());
-  if (is_told) {
-    record->stop_vote().say();
+  if (is_requested) {
+    record->stop_vote().vote_to_stop();
     detail::request_stop();
   }
   return record->stop_vote().is_agreed();

@@ -164,14 +164,15 @@ c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupOptions& options,
   if (options.store()) {
     return options.store();
   }
-  if (!options.exchange()) {
+  if (!options.text_all_gather()) {
     return detail::open_store(job.env, job.connect_timeout);
   }
-  TORCH_CHECK(options.worker_env(),
-              "Expected ProcessGroupOptions::worker_env with the rank and the "
-              "world size beside ProcessGroupOptions::exchange, but got none");
+  TORCH_CHECK(
+      options.worker_env(),
+      "Expected ProcessGroupOptions::worker_env with the rank and the "
+      "world size beside ProcessGroupOptions::text_all_gather, but got none");
   return detail::open_store_by(
-      options.exchange(), job.env, job.connect_timeout);
+      options.text_all_gather(), job.env, job.connect_timeout);
 }
 
 void join(const ProcessGroupOptions& options, Job& job) {

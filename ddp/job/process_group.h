@@ -58,7 +58,7 @@ struct ProcessGroupOptions {
   /// end without a message if a peer dies. A guest calls
   /// `destroy_process_group`, after which no thread of this library is left.
   TORCH_ARG(bool, guest) = false;
-  /// The host program's way to exchange bytes, in place of MASTER_ADDR and
+  /// The host program's all-gather of texts, in place of MASTER_ADDR and
   /// MASTER_PORT; called twice. `worker_env` then gives the rank and the world
   /// size, and its other members are filled in. Null: the address of
   /// `worker_env`, or of the environment.
@@ -68,10 +68,10 @@ struct ProcessGroupOptions {
   ///   env.rank = rank;
   ///   env.world_size = size;
   ///   ddp::init_process_group(
-  ///       ddp::ProcessGroupOptions().guest(true).worker_env(env).exchange(
+  ///       ddp::ProcessGroupOptions().guest(true).worker_env(env).text_all_gather(
   ///           all_gather_text_of_host));
   /// @endcode
-  TORCH_ARG(ByteExchange, exchange) = nullptr;
+  TORCH_ARG(TextAllGather, text_all_gather) = nullptr;
   /// Whether CPU ranks of one host sum gradients in shared memory, as a
   /// `SharedMemoryAllReduce` does. False, or the variable DDP_SHARED_MEMORY=0,
   /// on any rank: all ranks use Gloo.

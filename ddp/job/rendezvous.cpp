@@ -71,15 +71,16 @@ std::string name_of_host() {
   return name.c_str() + (" " + boot_id);
 }
 
-std::vector<std::string> exchange_texts(const ByteExchange& exchange,
-                                        const std::string& mine,
-                                        int size) {
-  auto texts = exchange(mine.substr(0, kMostExchangedBytes - 1));
-  TORCH_CHECK(static_cast<int>(texts.size()) == size,
-              "Expected ProcessGroupOptions::exchange to return the texts of ",
-              size,
-              " ranks, but got ",
-              texts.size());
+std::vector<std::string> gather_texts(const TextAllGather& all_gather,
+                                      const std::string& mine,
+                                      int size) {
+  auto texts = all_gather(mine.substr(0, kMostGatheredBytes - 1));
+  TORCH_CHECK(
+      static_cast<int>(texts.size()) == size,
+      "Expected ProcessGroupOptions::text_all_gather to return the texts of ",
+      size,
+      " ranks, but got ",
+      texts.size());
   return texts;
 }
 
@@ -338,10 +339,10 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
       env, is_host ? listen_for_store(env) : FileDescriptor(), timeout);
 }
 
-c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
+c10::intrusive_ptr<c10d::Store> open_store_by(const TextAllGather& all_gather,
                                               WorkerEnv& env,
                                               milliseconds timeout) {
-  const auto hosts = exchange_texts(exchange, name_of_host(), env.world_size);
+  const auto hosts = gather_texts(all_gather, name_of_host(), env.world_size);
   const auto& mine = hosts.at(static_cast<size_t>(env.rank));
   env.local_rank = static_cast<int>(
       std::count(hosts.begin(), hosts.begin() + env.rank, mine));
@@ -364,7 +365,7 @@ c10::intrusive_ptr<c10d::Store> open_store_by(const ByteExchange& exchange,
       port = text_of(error);
     }
   }
-  port = exchange_texts(exchange, port, env.world_size)[0];
+  port = gather_texts(all_gather, port, env.world_size)[0];
   TORCH_CHECK(
       !port.empty() && std::isdigit(static_cast<unsigned char>(port[0])), port);
   env.master_port = std::stoi(port);

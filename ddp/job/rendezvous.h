@@ -11,25 +11,25 @@
 
 namespace ddp {
 
-/// A function of the host program by which the ranks of a job exchange bytes:
-/// takes the text of this rank and returns the texts of all ranks, by rank.
-/// Collective. A text has at most `kMostExchangedBytes` - 1 bytes, none of
-/// which is 0. Example: `ddp::mpi_exchange` in ddp/mpi_group.h.
-using ByteExchange =
+/// An all-gather of texts by the host program: takes the text of this rank and
+/// returns the texts of all ranks, by rank. Collective. A text has at most
+/// `kMostGatheredBytes` - 1 bytes and no byte 0. Example:
+/// `ddp::mpi_text_all_gather` in ddp/mpi_group.h.
+using TextAllGather =
     std::function<std::vector<std::string>(const std::string& mine)>;
-inline constexpr size_t kMostExchangedBytes = 256;
+inline constexpr size_t kMostGatheredBytes = 256;
 
 }  // namespace ddp
 
 namespace ddp::detail {
 
 /// Opens a store at rank 0, at a port chosen by the kernel, which the ranks
-/// learn by `exchange`. Fills `env` with all but the rank and the world size.
+/// learn by `all_gather`. Fills `env` with all but the rank and the world size.
 /// Collective.
 /// @throws c10::Error on every rank if rank 0 cannot listen, and as
 ///   `open_store`.
 c10::intrusive_ptr<c10d::Store> open_store_by(
-    const ByteExchange& exchange,
+    const TextAllGather& all_gather,
     WorkerEnv& env,
     std::chrono::milliseconds timeout);
 

@@ -448,7 +448,7 @@ void ReducerImpl::begin_recording() {
     all.buckets.join_streams(i);
   }
   all.buckets.join_spare();
-  all.marks->vote(all.vote->says());
+  all.marks->vote(all.vote->votes_to_stop());
   records_ = true;
   if (auto* job = monitored_backend_of(*all.group)) {
     job->begin_recording();
@@ -493,7 +493,7 @@ void ReducerImpl::replay(const RecordedPass& pass,
     }
     all.peers->note_pass();
     ++all.passes;
-    all.marks->vote(all.vote->says());
+    all.marks->vote(all.vote->votes_to_stop());
     launch();
     const auto device = buckets().spare().device();
     auto end = std::make_shared<c10::Event>(device.type());
@@ -810,7 +810,7 @@ void ReducerImpl::write_mark() {
     return;
   }
   PassMark mark;
-  mark.stops = all.vote->says();
+  mark.stops = all.vote->votes_to_stop();
   mark.misses = !missing_.empty() && !is_shadow_;
   mark.asks = functions_.is_asked && functions_.is_asked();
   mark.knows_hash = !is_shadow_;
@@ -838,7 +838,7 @@ MarkSums ReducerImpl::read_marks() {
   }
   const auto sums = all.marks->read(spare);
   check_not_aborted(*all.group, kWhat);
-  all.vote->hear(sums.any_stops, sums.all_stop);
+  all.vote->record(sums.any_stops, sums.all_stop);
   return sums;
 }
 

@@ -335,7 +335,7 @@ TEST_CASE("a stop request reaches all ranks", "[channel]") {
   world[who].channel->request_stop();
   world[who].channel->request_stop();
   for (const auto& rank : world.ranks) {
-    wait_until([&] { return rank->state->stop_vote().says(); });
+    wait_until([&] { return rank->state->stop_vote().votes_to_stop(); });
     CHECK_FALSE(rank->state->stop_vote().is_agreed());
   }
 }
@@ -376,7 +376,7 @@ TEST_CASE("a wait that is short is not reported", "[channel]") {
   world[0].does(report);
   world[1].does(waits_in("b", "barrier", {{"a", 0, 0}, {"b", 1, 0}}));
   world[1].channel->request_stop();  // wakes its thread, which sends the report
-  wait_until([&] { return world[0].state->stop_vote().says(); });
+  wait_until([&] { return world[0].state->stop_vote().votes_to_stop(); });
   CHECK(world[0].dead_error() == "");
 }
 

@@ -1,5 +1,5 @@
-// Ranks that are guests in a host program, which gives them a way to exchange
-// bytes and owns the signals, the terminate handler and the environment.
+// Ranks that are guests in a host program, which gives them an all-gather of
+// texts and owns the signals, the terminate handler and the environment.
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -30,8 +30,8 @@ using Catch::Contains;
 
 constexpr int kRanks = 3;
 
-/// A host's exchange, over a file.
-ByteExchange exchange_over(const std::string& path, int rank) {
+/// A host's all-gather, over a file.
+TextAllGather text_all_gather_over(const std::string& path, int rank) {
   auto store = c10::make_intrusive<c10d::FileStore>(path, kRanks);
   return [store, rank, call = 0](const std::string& mine) mutable {
     const std::string prefix = std::to_string(call++) + "/";
@@ -54,7 +54,7 @@ ProcessGroupOptions guest(const std::string& path, int rank) {
       .backend(detail::nccl_device_count() >= kRanks ? "nccl" : "gloo")
       .guest(true)
       .worker_env(env)
-      .exchange(exchange_over(path, rank));
+      .text_all_gather(text_all_gather_over(path, rank));
 }
 
 std::vector<std::string> environment() {
@@ -71,7 +71,7 @@ void* action_of(int number) {
   return reinterpret_cast<void*>(action.sa_handler);
 }
 
-TEST_CASE("guests meet by their host's exchange", "[departures]") {
+TEST_CASE("guests meet by their host's all-gather", "[departures]") {
   const test::TemporaryFolder folder;
   const auto ends = test::run_rank_processes(kRanks, [&](int rank) {
     for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}) {
@@ -111,20 +111,21 @@ TEST_CASE("rank 0 of guests cannot listen, and all ranks say so",
   }
 }
 
-TEST_CASE("a host's exchange returns too few texts", "[departures]") {
+TEST_CASE("a host's all-gather returns too few texts", "[departures]") {
   const auto ends = test::run_rank_processes(1, [](int) {
     WorkerEnv env;
     env.world_size = 2;
     init_process_group(
-        ProcessGroupOptions().guest(true).worker_env(env).exchange(
+        ProcessGroupOptions().guest(true).worker_env(env).text_all_gather(
             [](const std::string& mine) { return std::vector{mine}; }));
   });
-  CHECK_THAT(ends[0].error,
-             Contains("Expected ProcessGroupOptions::exchange to return the "
-                      "texts of 2 ranks, but got 1"));
+  CHECK_THAT(
+      ends[0].error,
+      Contains("Expected ProcessGroupOptions::text_all_gather to return the "
+               "texts of 2 ranks, but got 1"));
 }
 
-TEST_CASE("a group over NCCL by a host's exchange", "[departures]") {
+TEST_CASE("a group over NCCL by a host's all-gather", "[departures]") {
   if (detail::nccl_device_count() < kRanks) {
     return;  // the group needs a GPU for each rank
   }
@@ -140,8 +141,10 @@ TEST_CASE("a group over NCCL by a host's exchange", "[departures]") {
     spec.size = kRanks;
     spec.device = device;
     spec.guest = true;
-    spec.store = detail::open_store_by(
-        exchange_over(folder / "store", rank), env, spec.connect_timeout);
+    spec.store =
+        detail::open_store_by(text_all_gather_over(folder / "store", rank),
+                              env,
+                              spec.connect_timeout);
     const auto group = detail::make_nccl_backend(spec);
     std::vector<at::Tensor> tensors{at::full({2}, rank, device)};
     group->allreduce(tensors)->wait();

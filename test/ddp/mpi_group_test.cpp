@@ -59,7 +59,7 @@ ProcessGroupOptions guest() {
       .backend("gloo")
       .guest(true)
       .worker_env(env)
-      .exchange(mpi_exchange(MPI_COMM_WORLD));
+      .text_all_gather(mpi_text_all_gather(MPI_COMM_WORLD));
 }
 
 torch::nn::Sequential make_net() {
@@ -368,8 +368,8 @@ TEST_CASE("a guest leaves the process as it was") {
 }
 
 TEST_CASE("an exchange without a rank") {
-  CHECK_THROWS_WITH(init_process_group(ProcessGroupOptions().exchange(
-                        mpi_exchange(MPI_COMM_WORLD))),
+  CHECK_THROWS_WITH(init_process_group(ProcessGroupOptions().text_all_gather(
+                        mpi_text_all_gather(MPI_COMM_WORLD))),
                     Contains("Expected ProcessGroupOptions::worker_env"));
 }
 

@@ -413,7 +413,7 @@ TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
                            " has left by ddp::destroy_process_group() after 4 "
                            "backward passes") != std::string::npos,
                 error);
-    TORCH_CHECK(job->record()->is_told());
+    TORCH_CHECK(job->record()->is_reported());
   });
 }
 

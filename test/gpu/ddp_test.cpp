@@ -347,7 +347,7 @@ TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
       }
       model->forward(batch).sum().backward();
       if (is_told) {
-        vote.say();
+        vote.vote_to_stop();
       }
       if (rank.rank == 0 || step % 10 == 0) {
         // As a program that prints the loss.

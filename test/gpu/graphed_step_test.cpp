@@ -597,7 +597,7 @@ TEST_CASE("ranks that replay stop after the same pass", "[gpu][graph]") {
       const bool is_told = step == (rank.rank == 0 ? 5 : 9);
       if (is_told) {
         rank.meet();
-        vote.say();
+        vote.vote_to_stop();
       }
       // One of the steps is eager on one rank.
       (*training.graphed)(step == 7 && rank.rank == 1 ? three : four);

@@ -218,7 +218,7 @@ void ControlChannel::report_failure(const std::string& text,
 
 void ControlChannel::request_stop() {
   if (!stops_.exchange(true)) {
-    tells_stop_ = true;
+    sends_stop_ = true;
     wake();
   }
 }
@@ -262,8 +262,8 @@ void ControlChannel::run() {
       if (ends_) {
         return;
       }
-      if (tells_stop_.exchange(false)) {
-        state_->stop_vote().say();
+      if (sends_stop_.exchange(false)) {
+        state_->stop_vote().vote_to_stop();
         const std::lock_guard lock(mutex_);
         send_all({kStop});
       }
@@ -278,7 +278,8 @@ void ControlChannel::run() {
       known = departures;
     }
   } catch (const std::exception& error) {
-    TORCH_WARN("rank ", rank_, " no longer hears who leaves: ", error.what());
+    TORCH_WARN(
+        "rank ", rank_, " no longer receives departures: ", error.what());
   }
 }
 
@@ -379,7 +380,7 @@ bool ControlChannel::on_message(Connection& connection, const Fields& message) {
     return true;
   }
   if (message[0] == kStop) {
-    state_->stop_vote().say();
+    state_->stop_vote().vote_to_stop();
     if (!stops_.exchange(true) && rank_ == 0) {
       const std::lock_guard lock(mutex_);
       send_all({kStop});
@@ -436,7 +437,7 @@ bool ControlChannel::on_host(const Fields& message) {
   } else if (kind == kAsk) {
     send_report();
   } else if (kind == kAllHere) {
-    are_all_told_ = true;
+    is_end_announced_ = true;
     end_leave(End::all_are_here);
   } else {
     return false;
@@ -475,7 +476,7 @@ void ControlChannel::on_disconnect(int fd) {
     has_closed = connection.mapped().has_closed;
   }
   changed_.notify_all();
-  if (rank < 0 || (has_closed && are_all_told_)) {
+  if (rank < 0 || (has_closed && is_end_announced_)) {
     return;  // not a rank, or all ranks have left the job
   }
   add_news({rank,
@@ -627,7 +628,7 @@ bool ControlChannel::is_any(Stage stage) const {
 /// Rank 0 ends the waits in `leave` once all ranks are there, and the waits
 /// that can never end.
 void ControlChannel::decide() {
-  if (are_all_told_) {
+  if (is_end_announced_) {
     return;
   }
   const bool all_are_here = !is_any(Stage::works);
@@ -660,7 +661,7 @@ void ControlChannel::decide() {
     dead_since_ = decided_at_;
   }
   if (all_are_here) {
-    are_all_told_ = true;
+    is_end_announced_ = true;
     {
       const std::lock_guard lock(mutex_);
       send_all({kAllHere});

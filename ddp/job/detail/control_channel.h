@@ -175,7 +175,7 @@ class ControlChannel {
 
   // Of the thread.
   bool has_departed_member_ = false;  // a group contains a rank that has left
-  bool are_all_told_ = false;         // that all ranks leave
+  bool is_end_announced_ = false;     // of `leave`
   std::string last_report_;           // "" without waits
   std::vector<Departure> news_;       // not passed on yet
   int texts_ = 0;                     // of exceptions
@@ -189,7 +189,7 @@ class ControlChannel {
 
   std::atomic<bool> leaves_{false};
   std::atomic<bool> stops_{false};       // a stop was requested
-  std::atomic<bool> tells_stop_{false};  // this rank has to pass it on
+  std::atomic<bool> sends_stop_{false};  // this rank has to pass it on
   std::atomic<bool> ends_{false};
   std::thread thread_;
 };

@@ -30,7 +30,7 @@ bool is_failing() {
 }
 
 std::string text_of_left_pass(const Job& job) {
-  return !job.record->is_told() && job.groups.has_open_pass()
+  return !job.record->is_reported() && job.groups.has_open_pass()
              ? "backward() was left by an exception on rank " +
                    std::to_string(job.env.rank)
              : "";
@@ -114,7 +114,7 @@ std::string leave_with_others(Job& job) {
     // Another rank may wait for work of a group that this rank aborts.
     leave_with_error(job, problem);
   } else {
-    problem = job.record->is_told() ? "" : problem_of_groups(job);
+    problem = job.record->is_reported() ? "" : problem_of_groups(job);
     close_groups(job, all_are_here);
   }
   job.world.reset();

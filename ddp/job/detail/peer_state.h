@@ -50,13 +50,13 @@ std::string describe(const Departure& departure, int64_t passes);
 class StopVote {
  public:
   /// From now on this rank votes to stop.
-  void say() noexcept { says_ = true; }
-  bool says() const noexcept { return says_; }
+  void vote_to_stop() noexcept { votes_to_stop_ = true; }
+  bool votes_to_stop() const noexcept { return votes_to_stop_; }
 
   /// Records the result of a pass: whether any rank and whether all have voted.
-  void hear(bool any, bool all) noexcept {
+  void record(bool any, bool all) noexcept {
     if (any) {
-      says_ = true;
+      votes_to_stop_ = true;
     }
     if (all) {
       is_agreed_ = true;
@@ -65,7 +65,7 @@ class StopVote {
   bool is_agreed() const noexcept { return is_agreed_; }
 
  private:
-  std::atomic<bool> says_{false};
+  std::atomic<bool> votes_to_stop_{false};
   std::atomic<bool> is_agreed_{false};
 };
 
@@ -100,8 +100,8 @@ class PeerState {
       const std::string& group = "") const;
 
   /// Records that an exception has reported a departure to the program.
-  void mark_told() noexcept { is_told_ = true; }
-  bool is_told() const noexcept { return is_told_; }
+  void mark_reported() noexcept { is_reported_ = true; }
+  bool is_reported() const noexcept { return is_reported_; }
 
   /// The stop vote of this rank; passes over the group of all ranks exchange
   /// it.
@@ -110,7 +110,7 @@ class PeerState {
  private:
   std::atomic<int64_t> passes_{0};
   std::atomic<int> departures_{0};
-  std::atomic<bool> is_told_{false};
+  std::atomic<bool> is_reported_{false};
   StopVote stop_vote_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

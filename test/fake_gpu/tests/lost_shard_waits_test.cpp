@@ -55,7 +55,7 @@ class ShardTrainer : public Trainer {
   explicit ShardTrainer(const FullyShardedDataParallelOptions& options)
       : model_(on_device(), options) {
     if (rank_ == 0) {
-      vote().say();
+      vote().vote_to_stop();
     }
   }
 
