@@ -121,7 +121,7 @@ Outcome run(const Job& job) {
                      .max_restarts = job.options.max_restarts},
                     loop,
                     losses);
-  losses.tell_by([&log](const std::string& line) { log.warn(line); });
+  losses.on_first_loss([&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,

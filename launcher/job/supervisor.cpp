@@ -54,7 +54,7 @@ void Supervisor::perform(const Actions& actions) {
   }
 }
 
-void Supervisor::perform(const Say& action) {
+void Supervisor::perform(const Warn& action) {
   seams_.status.warn(action.text);
 }
 
@@ -66,7 +66,7 @@ void Supervisor::perform(const Leave&) {
   seams_.rendezvous.leave();
 }
 
-void Supervisor::perform(const TellOutcome& action) {
+void Supervisor::perform(const SendOutcome& action) {
   seams_.rendezvous.report(action.outcome);
 }
 
@@ -89,16 +89,16 @@ void Supervisor::perform(const PassOn& action) {
 
 void Supervisor::perform(const RequestStop& action) {
   const int alive = policy_.alive();
-  const int told = seams_.workers.request_stop(action.number, action.time);
+  const int sent = seams_.workers.request_stop(action.number, action.time);
   seams_.status.warn(
       signal_name(action.number) + " came: " +
-      (told == 0 ? "passing it on to the workers"
-       : told == alive
+      (sent == 0 ? "passing it on to the workers"
+       : sent == alive
            ? "telling the workers to save and to end"
-           : "telling " + std::to_string(told) + " of " +
+           : "telling " + std::to_string(sent) + " of " +
                  std::to_string(alive) +
                  " workers to save and to end, and passing it on to the " +
-                 (alive - told == 1 ? "other, which does not ask"
+                 (alive - sent == 1 ? "other, which does not ask"
                                     : "others, which do not ask")) +
       "; they have " + patience_text(action.time));
 }

@@ -75,10 +75,10 @@ class Supervisor {
   void perform(const Actions& actions);
   JobState state() const;
 
-  void perform(const Say& action);
+  void perform(const Warn& action);
   void perform(const Join& action);
   void perform(const Leave& action);
-  void perform(const TellOutcome& action);
+  void perform(const SendOutcome& action);
   void perform(const StartWorkers& action);
   void perform(const PassOn& action);
   void perform(const RequestStop& action);

@@ -170,7 +170,7 @@ TEST_CASE("what a full device does not take is noted, the first time told") {
   test::bound(loop);
   DroppedOutput losses;
   Lines told;
-  losses.tell_by(
+  losses.on_first_loss(
       [&](const std::string& line) { told.emplace_back(line, kNewline); });
   const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   REQUIRE(full);

@@ -15,7 +15,7 @@ TEST_CASE("a hang is a failure: restarts, and after them its end") {
   const WorkersHang hangs{{.workers = {{.rank = 11, .local_rank = 1}}}};
   policy.on(world_of(0, 0));
   CHECK(step(policy, hangs) ==
-        "Tell rank 11, Stop SIGTERM, Arm grace 7000, Kill 1 SIGKILL -> "
+        "Send rank 11, Stop SIGTERM, Arm grace 7000, Kill 1 SIGKILL -> "
         "stopping");
   CHECK(step(policy, hangs) == "-");
   CHECK(step(policy, WorkerExited{1, {.signal = SIGKILL}}) == "-");
@@ -41,7 +41,7 @@ namespace {
 
 /// Returns whether `actions` report a final failure.
 bool tells_final(const Actions& actions) {
-  return std::get<HostFailed>(std::get<TellOutcome>(actions.at(0)).outcome)
+  return std::get<HostFailed>(std::get<SendOutcome>(actions.at(0)).outcome)
       .is_final;
 }
 

@@ -67,12 +67,12 @@ const Row kTable[] = {
   {WorkersStarted{},       {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkerExited{1, {}},    {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkerExited{1, {.code = 3}},
-                           {"-",                                  "Tell rank 11, Stop SIGTERM, Arm grace 7000 -> stopping",
+                           {"-",                                  "Send rank 11, Stop SIGTERM, Arm grace 7000 -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkersHang{{.workers = {{.rank = 12, .local_rank = 2}, {.rank = 10}}}},
-                           {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
+                           {"-",                                  "Send rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {StartFailed{127, "x"},  {"Leave, Report start, Drain -> draining", "Tell rank 10, Kill, Arm kill 7000 -> killing",      "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
+  {StartFailed{127, "x"},  {"Leave, Report start, Drain -> draining", "Send rank 10, Kill, Arm kill 7000 -> killing",      "Kill",                                           "-",                                             "-",                                        "-",       "-"}},
   {ChildrenRemain{},       {"-",                                  "-",                                                 "TerminateStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
@@ -138,12 +138,12 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   }
   if (ends_by_itself || GENERATE(true, false)) {
     CHECK(step(policy, AllAreGone{}) ==
-          "Disarm grace, Tell success -> waiting");
+          "Disarm grace, Send success -> waiting");
   } else {
     CHECK(step(policy, TimerFired{Timer::grace}) ==
           "Kill, Arm kill 7000 -> killing");
     CHECK(step(policy, ChildrenRemain{}) == "KillStrays");
-    CHECK(step(policy, AllAreGone{}) == "Disarm kill, Tell success -> waiting");
+    CHECK(step(policy, AllAreGone{}) == "Disarm kill, Send success -> waiting");
   }
   CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");
   CHECK(step(policy, OutputDrained{}) == "-> done");
@@ -199,7 +199,7 @@ TEST_CASE("a process that is killed has some seconds, whatever the grace") {
   Policy policy(1, {.grace_period = 0s, .signals = {}});
   policy.on(world_of(0, 0));
   CHECK(step(policy, WorkerExited{0, kFailure}) ==
-        "Tell rank 10, Stop SIGTERM, Arm grace 0 -> stopping");
+        "Send rank 10, Stop SIGTERM, Arm grace 0 -> stopping");
   CHECK(step(policy, TimerFired{Timer::grace}) ==
         "Kill, Arm kill 5000 -> killing");
   Policy patient(1, {.grace_period = 600s, .signals = {}});
@@ -394,8 +394,8 @@ TEST_CASE("neither a signal nor a failure to start is restarted") {
         "Disarm grace, Report signal, Arm drain 1000, Drain -> draining");
   Policy failed = policy_of(1, 9);
   step(failed, world_of(0, 0));
-  const Actions told = failed.on(StartFailed{127, "no such program"});
-  const auto& outcome = std::get<TellOutcome>(told.at(0)).outcome;
+  const Actions sent = failed.on(StartFailed{127, "no such program"});
+  const auto& outcome = std::get<SendOutcome>(sent.at(0)).outcome;
   CHECK(std::get<HostFailed>(outcome).is_final);
   CHECK(std::get<HostFailed>(outcome).status.code == 127);
   CHECK(failed.alive() == 0);

@@ -29,14 +29,14 @@ inline std::string text_of(const Cause& cause) {
 inline std::string text_of(const Action& action) {
   return std::visit(
       Overloaded{
-          [](const Say& say) { return "Say " + say.text; },
+          [](const Warn& warn) { return "Warn " + warn.text; },
           [](const Join&) -> std::string { return "Join"; },
           [](const Leave&) -> std::string { return "Leave"; },
-          [](const TellOutcome& tell) {
-            const auto* failed = std::get_if<HostFailed>(&tell.outcome);
+          [](const SendOutcome& send) {
+            const auto* failed = std::get_if<HostFailed>(&send.outcome);
             return failed == nullptr
-                       ? "Tell success"
-                       : "Tell rank " + std::to_string(failed->rank);
+                       ? "Send success"
+                       : "Send rank " + std::to_string(failed->rank);
           },
           [](const StartWorkers& start) {
             return "Start " + std::to_string(start.world.generation);
@@ -82,7 +82,7 @@ inline std::string step(Policy& policy, const Event& event) {
   const Policy::Phase before = policy.phase();
   std::string text;
   for (const Action& action : policy.on(event)) {
-    if (std::holds_alternative<Say>(action)) {
+    if (std::holds_alternative<Warn>(action)) {
       continue;
     }
     text += (text.empty() ? "" : ", ") + text_of(action);

@@ -46,7 +46,7 @@ TEST_CASE("workers that save and end with 0 make a success of the job") {
   CHECK(step(policy, WorkerExited{1, kSuccess}) == "-");
   CHECK(step(policy, WorkerExited{0, kSuccess}) == "Arm grace 500 -> stopping");
   CHECK(step(policy, TimerFired{Timer::preempt}) == "-");
-  CHECK(step(policy, AllAreGone{}) == "Disarm grace, Tell success -> waiting");
+  CHECK(step(policy, AllAreGone{}) == "Disarm grace, Send success -> waiting");
   CHECK(step(policy, kPreemption) == "-");
   CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");
 }
@@ -134,7 +134,7 @@ TEST_CASE("what else can happen to workers that save") {
   }
   SECTION("a program that cannot be executed") {
     CHECK(step(policy, StartFailed{127, "x"}) ==
-          "Tell rank 10, Kill, Arm kill 7000 -> killing");
+          "Send rank 10, Kill, Arm kill 7000 -> killing");
   }
   SECTION("no worker had started") {
     CHECK(step(policy, AllAreGone{}) ==
@@ -178,7 +178,7 @@ TEST_CASE("pre-empted before or after its workers, a job starts none again") {
     policy.on(WorkerExited{1, kSuccess});
     CHECK(step(policy, kPreemption) == "Pass SIGUSR1");
     CHECK(step(policy, AllAreGone{}) ==
-          "Disarm grace, Tell success -> waiting");
+          "Disarm grace, Send success -> waiting");
   }
 }
 

@@ -167,7 +167,7 @@ void Coordinator::on_state(Connection from, const HostState& state) {
     return;
   }
   host.state = state;
-  if (phase_ == Phase::running && host.seat) {
+  if (phase_ == Phase::running && host.world) {
     on_state_in_world(host);
   } else if (phase_ == Phase::running && state.joins &&
              last_host_count_ < options_.terms.most_hosts && !has_success_) {
@@ -229,7 +229,7 @@ void Coordinator::remove(HostTable::iterator gone,
                 ", at which the hosts of the job meet, has left");
     }
   }
-  if (phase_ == Phase::gathering && host.seat) {
+  if (phase_ == Phase::gathering && host.world) {
     broken_ = lost;  // Gathering may give up for this reason
   }
   if (phase_ == Phase::running && is_at_work(host)) {
@@ -289,7 +289,7 @@ void Coordinator::form() {
   phase_ = Phase::running;
   last_host_count_ = static_cast<int>(
       std::count_if(hosts_.begin(), hosts_.end(), [](const auto& entry) {
-        return entry.second.seat.has_value();
+        return entry.second.world.has_value();
       }));
   has_success_ = false;
   answer_all_ = true;
@@ -311,7 +311,7 @@ void Coordinator::finish_closing() {
 }
 
 bool Coordinator::is_at_work(const KnownHost& host) const {
-  return host.seat && !host.has_succeeded_in(generation_);
+  return host.world && !host.has_succeeded_in(generation_);
 }
 
 bool Coordinator::have_all_succeeded() const {
@@ -337,11 +337,12 @@ void Coordinator::send_answer(Connection connection, const KnownHost& host) {
       message = closed_;
     }
   } else if (state.joins) {
-    if (phase_ == Phase::running && host.seat && !host.is_in(generation_)) {
-      message = WorldFormed{*host.seat};
+    if (phase_ == Phase::running && host.world && !host.is_in(generation_)) {
+      message = WorldFormed{*host.world};
     }
-  } else if (state.generation >= 0 && !(phase_ == Phase::running && host.seat &&
-                                        host.is_in(generation_))) {
+  } else if (state.generation >= 0 &&
+             !(phase_ == Phase::running && host.world &&
+               host.is_in(generation_))) {
     message = Broken{state.generation, broken_};
   }
   actions_.push_back(Send{connection, std::move(message)});
@@ -355,14 +356,14 @@ std::string Coordinator::waiting_text(const KnownHost& host) const {
   if (phase_ != Phase::running) {
     return "";
   }
-  if (host.seat && host.has_succeeded_in(generation_)) {
+  if (host.world && host.has_succeeded_in(generation_)) {
     return "its workers have succeeded; those of " +
            names_of(
                hosts_,
                [this](const KnownHost& other) { return is_at_work(other); }) +
            " have not yet";
   }
-  if (!host.state.joins || host.seat) {
+  if (!host.state.joins || host.world) {
     return "";
   }
   return has_success_

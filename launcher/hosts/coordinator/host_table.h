@@ -16,7 +16,7 @@ namespace launcher {
 struct KnownHost {
   Hello hello;
   HostState state{};
-  std::optional<World> seat{};  ///< in the present world, or in the last one
+  std::optional<World> world{};  ///< the present one, or the last one
   /// Time at which the host is lost, unless it sends a message before.
   std::chrono::steady_clock::time_point lost_at{};
   int64_t arrival = 0;  ///< its number among all hosts ever admitted

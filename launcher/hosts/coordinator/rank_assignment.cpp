@@ -54,8 +54,8 @@ Candidate candidate_of(const KnownHost& host, const JobTerms& terms) {
                       .wanted_rank = host.hello.wanted_rank};
   if (!terms.ranks_are_fixed) {
     candidate.earlier_rank =
-        host.seat ? host.seat->host_rank : host.state.host_rank;
-    candidate.is_survivor = host.seat.has_value();
+        host.world ? host.world->host_rank : host.state.host_rank;
+    candidate.is_survivor = host.world.has_value();
   }
   return candidate;
 }
@@ -65,7 +65,7 @@ Candidate candidate_of(const KnownHost& host, const JobTerms& terms) {
 std::vector<std::optional<World>> assign_ranks(
     const std::vector<Candidate>& candidates, int most_hosts) {
   const std::vector<size_t> order = participants(candidates, most_hosts);
-  std::vector<std::optional<World>> seats(candidates.size());
+  std::vector<std::optional<World>> worlds(candidates.size());
   World next;
   next.host_count = static_cast<int>(order.size());
   std::map<std::string, int> workers_of_role;
@@ -74,16 +74,16 @@ std::vector<std::optional<World>> assign_ranks(
     int& of_role = workers_of_role[candidate.role];
     next.role = RoleRanks{.first_rank = of_role};
     next.master = candidates[order.front()].store;
-    seats[index] = next;
+    worlds[index] = next;
     ++next.host_rank;
     next.first_rank += candidate.worker_count;
     of_role += candidate.worker_count;
   }
   for (const size_t index : order) {
-    seats[index]->world_size = next.first_rank;
-    seats[index]->role->size = workers_of_role[candidates[index].role];
+    worlds[index]->world_size = next.first_rank;
+    worlds[index]->role->size = workers_of_role[candidates[index].role];
   }
-  return seats;
+  return worlds;
 }
 
 int form_world(HostTable& hosts, const JobTerms& terms, const World& world) {
@@ -95,16 +95,16 @@ int form_world(HostTable& hosts, const JobTerms& terms, const World& world) {
     candidates.push_back(candidate_of(*host, terms));
   }
   ++generation;
-  const auto seats = assign_ranks(candidates, terms.most_hosts);
+  const auto worlds = assign_ranks(candidates, terms.most_hosts);
   for (auto& [connection, host] : hosts) {
-    host.seat.reset();
+    host.world.reset();
   }
   for (size_t index = 0; index < joined.size(); ++index) {
-    auto& seat = joined[index]->seat;
-    seat = seats[index];
-    if (seat) {
-      seat->generation = generation;
-      seat->restarts = world.restarts;
+    auto& own = joined[index]->world;
+    own = worlds[index];
+    if (own) {
+      own->generation = generation;
+      own->restarts = world.restarts;
     }
   }
   return generation;

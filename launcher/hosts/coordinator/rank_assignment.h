@@ -32,8 +32,8 @@ struct Candidate {
 std::vector<std::optional<World>> assign_ranks(
     const std::vector<Candidate>& candidates, int most_hosts);
 
-/// Gives each joined host a seat in a new world of at most most_hosts, and
-/// removes the seats of the others. Pure.
+/// Forms a new world of the joined hosts, at most most_hosts. The other hosts
+/// have no world afterwards. Pure.
 ///
 /// @param world  has restarts and the last generation
 /// @returns the new generation, above the last one and all that the hosts know

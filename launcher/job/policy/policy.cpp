@@ -44,11 +44,11 @@ Actions Policy::on(const Event& event) {
     first_ = closed->first;
   }
   if (const auto* note = std::get_if<RendezvousNote>(&event)) {
-    return {Say{note->text}};
+    return {Warn{note->text}};
   }
   const Actions actions = decide(event);
   const auto* signal = std::get_if<SignalReceived>(&event);
-  return signal != nullptr ? say_signal(*signal) + actions : actions;
+  return signal != nullptr ? warn_of_signal(*signal) + actions : actions;
 }
 
 Actions Policy::decide(const Event& event) {
@@ -87,9 +87,9 @@ Actions Policy::on_joining(const Event& event) {
 Actions Policy::start_workers(const World& world) {
   Actions actions;
   if (world.restarts > world_.restarts) {
-    actions.push_back(Say{"starting all workers again: restart " +
-                          std::to_string(world.restarts) + " of " +
-                          std::to_string(options_.max_restarts)});
+    actions.push_back(Warn{"starting all workers again: restart " +
+                           std::to_string(world.restarts) + " of " +
+                           std::to_string(options_.max_restarts)});
   }
   phase_ = Phase::running;
   world_ = world;
@@ -151,7 +151,7 @@ Actions Policy::on_running(const Event& event) {
 /// Tells the other hosts, which would wait for this one.
 Actions Policy::on_failed_start(const StartFailed& failed) {
   alive_ = 0;
-  return Actions{TellOutcome{HostFailed{world_.first_rank,
+  return Actions{SendOutcome{HostFailed{world_.first_rank,
                                         {.code = failed.exit_code},
                                         /*is_final=*/true,
                                         failed.text}}} +
@@ -165,11 +165,11 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
     const int rank = world_.first_rank + exit.local_rank;
     const std::string others =
         alive_ == 1 ? "the other one" : "the other " + std::to_string(alive_);
-    return (alive_ > 0 ? Actions{Say{"rank " + std::to_string(rank) +
-                                     " failed (" + exit.status.text() +
-                                     "); stopping " + others + stop_text()}}
+    return (alive_ > 0 ? Actions{Warn{"rank " + std::to_string(rank) +
+                                      " failed (" + exit.status.text() +
+                                      "); stopping " + others + stop_text()}}
                        : Actions{}) +
-           tell_failure(rank, exit) + stop(exit, SIGTERM);
+           send_failure(rank, exit) + stop(exit, SIGTERM);
   }
   // Processes left by finished workers may run until the last worker has ended.
   // Then they get the grace period: a half to end by themselves.
@@ -179,10 +179,10 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
 Actions Policy::on_hang(const WorkersHang& hangs) {
   const Hang& hang = hangs.hang;
   const auto hung = static_cast<int>(hang.workers.size());
-  return Actions{Say{headline(hang) + "; ending " +
-                     (hung == 1 ? "it" : "them") + " with SIGKILL" +
-                     (hung < alive_ ? ", and all others with SIGTERM" : "")}} +
-         tell_failure(hang.workers.front().rank, hangs) + end_hung(hangs);
+  return Actions{Warn{headline(hang) + "; ending " +
+                      (hung == 1 ? "it" : "them") + " with SIGKILL" +
+                      (hung < alive_ ? ", and all others with SIGTERM" : "")}} +
+         send_failure(hang.workers.front().rank, hangs) + end_hung(hangs);
 }
 
 Actions Policy::end_hung(const WorkersHang& hangs) {
@@ -239,9 +239,9 @@ Actions Policy::end_grace() {
                : Actions{StopWorkers{SIGTERM}, TerminateStrays{}, half};
   }
   return (alive_ == 0
-              ? Actions{Say{"ending with SIGKILL what the workers left "
-                            "running: after " +
-                            patience_text(grace) + " it is still there"}}
+              ? Actions{Warn{"ending with SIGKILL what the workers left "
+                             "running: after " +
+                             patience_text(grace) + " it is still there"}}
               : Actions{}) +
          kill(cause_);
 }
@@ -344,8 +344,8 @@ Actions Policy::preempt(const SignalReceived& signal) {
 Actions Policy::on_preempted(const Event& event) {
   const auto end_by_signal = [this] {
     return (alive_ > 0
-                ? Actions{Say{"the time of --on-preempt is up: stopping " +
-                              count_text(alive_, "worker") + stop_text()}}
+                ? Actions{Warn{"the time of --on-preempt is up: stopping " +
+                               count_text(alive_, "worker") + stop_text()}}
                 : Actions{}) +
            leave() + stop(SignalReceived{options_.on_preempt->signal}, SIGTERM);
   };
@@ -439,8 +439,8 @@ Actions Policy::pass_on_while_ending(int number) {
 Actions Policy::kill(const Cause& cause) {
   phase_ = Phase::killing;
   cause_ = cause;
-  return (alive_ > 0 ? Actions{Say{"ending " + count_text(alive_, "worker") +
-                                   " with SIGKILL"}}
+  return (alive_ > 0 ? Actions{Warn{"ending " + count_text(alive_, "worker") +
+                                    " with SIGKILL"}}
                      : Actions{}) +
          Actions{KillAll{},
                  ArmTimer{Timer::kill,
@@ -450,13 +450,13 @@ Actions Policy::kill(const Cause& cause) {
 }
 
 /// RequestStop has its own message, and a terminal's new size needs none.
-Actions Policy::say_signal(const SignalReceived& signal) const {
+Actions Policy::warn_of_signal(const SignalReceived& signal) const {
   const bool is_request = phase_ == Phase::preempted && is_preemption(signal);
   return is_request || signal.number == SIGWINCH
              ? Actions{}
              : Actions{
-                   Say{signal_name(signal.number) + " came" +
-                       (alive_ > 0 ? ": passing it on to the workers" : "")}};
+                   Warn{signal_name(signal.number) + " came" +
+                        (alive_ > 0 ? ": passing it on to the workers" : "")}};
 }
 
 std::string Policy::stop_text() const {
@@ -473,7 +473,7 @@ Actions Policy::end_attempt() {
   }
   if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
     phase_ = Phase::waiting;
-    return {TellOutcome{HostSucceeded{}}};
+    return {SendOutcome{HostSucceeded{}}};
   }
   if (is_member_ && failure_of(cause_) && world_.host_count > 1) {
     phase_ = Phase::waiting;
@@ -513,10 +513,10 @@ Actions Policy::leave() {
 }
 
 /// Decides whether a restart follows and tells the other hosts.
-Actions Policy::tell_failure(int rank, const Cause& cause) {
+Actions Policy::send_failure(int rank, const Cause& cause) {
   starts_again_ = !is_final(cause, options_.final_codes) &&
                   world_.restarts < options_.max_restarts;
-  return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
+  return {SendOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
 }
 
 std::string text_of(Policy::Phase phase) {

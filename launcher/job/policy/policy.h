@@ -14,12 +14,12 @@ namespace launcher {
 
 // Actions that the Policy requests in response to an event.
 
-struct Say {  ///< a message for the user
+struct Warn {  ///< a message for the user
   std::string text;
 };
 struct Join {};
 struct Leave {};
-struct TellOutcome {  ///< tell the other hosts
+struct SendOutcome {  ///< to the other hosts
   HostOutcome outcome;
 };
 struct StartWorkers {
@@ -58,10 +58,10 @@ struct WriteReport {  ///< report the attempt that has ended
 };
 struct DrainOutput {};
 
-using Action = std::variant<Say,
+using Action = std::variant<Warn,
                             Join,
                             Leave,
-                            TellOutcome,
+                            SendOutcome,
                             StartWorkers,
                             PassOn,
                             RequestStop,
@@ -79,16 +79,16 @@ using Actions = std::vector<Action>;
 
 /// State machine that makes the supervisor's decisions: maps events to actions
 /// and does not touch processes. Events that are not listed for a phase change
-/// nothing. A message for the user comes as a Say with the decision. Every
-/// signal and every RendezvousNote is a Say, too.
+/// nothing. A message for the user comes as a Warn with the decision. Every
+/// signal and every RendezvousNote is a Warn, too.
 ///
 /// - joining: FolderMade -> Join. WorldFormed -> StartWorkers, running. A stop
 ///   signal, StartFailed, RendezvousLost or JobClosed -> the end.
 ///
 /// - running: the last worker succeeds -> let the processes end that it left. A
-///   worker fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
+///   worker fails -> SendOutcome, stop. Workers hang -> SendOutcome, stop,
 ///   KillWorkers. A stop signal -> Leave, stop with that signal. WorldBroken,
-///   RendezvousLost or JobClosed -> stop. StartFailed -> TellOutcome, kill.
+///   RendezvousLost or JobClosed -> stop. StartFailed -> SendOutcome, kill.
 ///
 /// - running: the signal of --on-preempt -> RequestStop and the preempt timer,
 ///   preempted.
@@ -125,7 +125,7 @@ using Actions = std::vector<Action>;
 /// and then the grace timer. "Kill" is KillAll, the kill timer and phase
 /// killing. "The end" is Leave, WriteReport, DrainOutput and phase draining. At
 /// the "end of the attempt": a failure with restarts left, or a broken world ->
-/// WriteReport, Join, joining; success of all workers -> TellOutcome,
+/// WriteReport, Join, joining; success of all workers -> SendOutcome,
 /// waiting; a failure with several hosts -> waiting, because an earlier failure
 /// on another host may have started another attempt; otherwise the end.
 ///
@@ -188,14 +188,14 @@ class Policy {
   Actions stop(const Cause& cause, int number);
   Actions let_end();
   Actions kill(const Cause& cause);
-  Actions say_signal(const SignalReceived& signal) const;
+  Actions warn_of_signal(const SignalReceived& signal) const;
   std::string stop_text() const;
   static Actions pass_on_while_ending(int number);
   Actions end_attempt();
   Actions join_again();
   Actions end_job(const Cause& cause);
   Actions leave();
-  Actions tell_failure(int rank, const Cause& cause);
+  Actions send_failure(int rank, const Cause& cause);
   void note_broken_world(const WorldBroken& broken);
 
   int worker_count_;

@@ -11,9 +11,9 @@ void DroppedOutput::add(const std::string& place, size_t bytes, int error) {
   Loss& loss = lost_[place];
   loss.bytes += bytes;
   loss.error = error;
-  if (error != 0 && tell_) {
-    const Teller tell = std::exchange(tell_, nullptr);
-    tell(place + " cannot be written (" +
+  if (error != 0 && warn_) {
+    const Warn warn = std::exchange(warn_, nullptr);
+    warn(place + " cannot be written (" +
          std::generic_category().message(error) +
          "); the job goes on, but output is lost until it can");
   }

@@ -13,10 +13,10 @@ namespace launcher {
 /// job that lost output does not count as successful.
 class DroppedOutput {
  public:
-  using Teller = std::function<void(const std::string& line)>;
+  using Warn = std::function<void(const std::string& line)>;
 
   /// Registers a callback that receives one line about the first loss.
-  void tell_by(Teller tell) { tell_ = std::move(tell); }
+  void on_first_loss(Warn warn) { warn_ = std::move(warn); }
 
   /// Records lost output and, at the first loss, calls the registered callback.
   ///
@@ -43,7 +43,7 @@ class DroppedOutput {
     int error = 0;
   };
 
-  Teller tell_;
+  Warn warn_;
   std::map<std::string, Loss> lost_;
 };
 

@@ -142,7 +142,7 @@ TEST_CASE("texts are cut, names that are too long are not taken") {
   CHECK(!decode(encode(hello)));
 }
 
-TEST_CASE("seats: survivors in their order, then who was there, then wishes") {
+TEST_CASE("ranks go to survivors, earlier hosts, then hosts with a wish") {
   const std::vector<Candidate> candidates = {
       {.worker_count = 1, .role = "a", .store = {"new", 1}},
       {.worker_count = 2, .role = "a", .store = {"wish", 2}, .wanted_rank = 0},
@@ -157,27 +157,27 @@ TEST_CASE("seats: survivors in their order, then who was there, then wishes") {
        .store = {"first", 5},
        .earlier_rank = 2,
        .is_survivor = true}};
-  const auto seats = assign_ranks(candidates, 4);
-  REQUIRE(seats.size() == 5);
-  CHECK(!seats[0]);  // spare
+  const auto worlds = assign_ranks(candidates, 4);
+  REQUIRE(worlds.size() == 5);
+  CHECK(!worlds[0]);  // spare
   const auto check = [&](size_t index, int host_rank, int first_rank) {
     CAPTURE(index);
-    REQUIRE(seats[index]);
-    CHECK(seats[index]->host_rank == host_rank);
-    CHECK(seats[index]->first_rank == first_rank);
-    CHECK(seats[index]->host_count == 4);
-    CHECK(seats[index]->world_size == 14);
-    CHECK(seats[index]->master.host == "first");
-    CHECK(seats[index]->master.port == 5);
+    REQUIRE(worlds[index]);
+    CHECK(worlds[index]->host_rank == host_rank);
+    CHECK(worlds[index]->first_rank == first_rank);
+    CHECK(worlds[index]->host_count == 4);
+    CHECK(worlds[index]->world_size == 14);
+    CHECK(worlds[index]->master.host == "first");
+    CHECK(worlds[index]->master.port == 5);
   };
   check(4, 0, 0);
   check(2, 1, 5);
   check(3, 2, 8);
   check(1, 3, 12);
-  CHECK(seats[2]->role->size == 3);
-  CHECK(seats[2]->role->first_rank == 0);
-  CHECK(seats[1]->role->size == 11);
-  CHECK(seats[1]->role->first_rank == 9);
+  CHECK(worlds[2]->role->size == 3);
+  CHECK(worlds[2]->role->first_rank == 0);
+  CHECK(worlds[1]->role->size == 11);
+  CHECK(worlds[1]->role->first_rank == 9);
 }
 
 TEST_CASE("seats: ranks of the world and of each role are without a gap") {
@@ -203,18 +203,18 @@ TEST_CASE("seats: ranks of the world and of each role are without a gap") {
     }
     std::vector<int> taken(workers);
     std::map<std::string, std::vector<int>> taken_of;
-    const auto seats =
+    const auto worlds =
         assign_ranks(candidates, static_cast<int>(candidates.size()));
-    REQUIRE(seats.size() == candidates.size());
-    for (size_t index = 0; index < seats.size(); ++index) {
+    REQUIRE(worlds.size() == candidates.size());
+    for (size_t index = 0; index < worlds.size(); ++index) {
       const std::string& role = candidates[index].role;
-      REQUIRE(seats[index]);
-      CHECK(seats[index]->world_size == workers);
-      CHECK(seats[index]->role->size == workers_of[role]);
+      REQUIRE(worlds[index]);
+      CHECK(worlds[index]->world_size == workers);
+      CHECK(worlds[index]->role->size == workers_of[role]);
       taken_of[role].resize(workers_of[role]);
       for (int local = 0; local < candidates[index].worker_count; ++local) {
-        ++taken.at(seats[index]->first_rank + local);
-        ++taken_of[role].at(seats[index]->role->first_rank + local);
+        ++taken.at(worlds[index]->first_rank + local);
+        ++taken_of[role].at(worlds[index]->role->first_rank + local);
       }
     }
     const auto is_one = [](int count) { return count == 1; };
