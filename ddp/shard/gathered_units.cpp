@@ -230,8 +230,7 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
   whole.pin = whole.memory.alias();
   gathered_.push_back(unit.index());
   whole.stream = current_stream(whole.memory.device());
-  const auto slab = unit.slab().to(whole.memory.scalar_type());
-  whole.sent = slab;
+  whole.sent = unit.slab().to(whole.memory.scalar_type());
   if (gathers_->getBackendName() == "nccl") {
     whole.works.push_back(gathers_->_allgather_base(whole.memory, whole.sent));
     return;
@@ -246,18 +245,18 @@ void GatheredUnits::start(const Unit& unit, Whole& whole) {
   const auto group_for = [this](int from, int to) {
     return from < to ? gathers_ : comparisons_;
   };
-  std::vector<at::Tensor> mine{slab};
+  const int64_t slab = whole.sent.numel();
+  std::vector<at::Tensor> mine{whole.sent};
   for (int i = 1; i < ranks; ++i) {
     const int from = (own + i) % ranks;
-    std::vector<at::Tensor> part{
-        whole.memory.narrow(0, slab.numel() * from, slab.numel())};
+    std::vector<at::Tensor> part{whole.memory.narrow(0, slab * from, slab)};
     whole.works.push_back(group_for(from, own)->recv(part, from, tag));
   }
   for (int i = 1; i < ranks; ++i) {
     const int to = (own + ranks - i) % ranks;
     whole.works.push_back(group_for(own, to)->send(mine, to, tag));
   }
-  whole.memory.narrow(0, slab.numel() * own, slab.numel()).copy_(slab);
+  whole.memory.narrow(0, slab * own, slab).copy_(whole.sent);
 }
 
 void GatheredUnits::finish(const Unit& unit, Whole& whole) {
@@ -267,7 +266,6 @@ void GatheredUnits::finish(const Unit& unit, Whole& whole) {
     whole.stream = current_stream(whole.memory.device());
   }
   if (whole.sent.defined()) {
-    record_stream(whole.memory);  // perhaps no operator reads it
     record_stream(std::exchange(whole.sent, {}));
   }
 }
@@ -282,6 +280,9 @@ void GatheredUnits::read_on_current_stream(const Whole& whole) {
 void GatheredUnits::drop(size_t index) {
   auto& whole = wholes_[index];
   finish(*units()[index], whole);
+  if (!whole.is_used) {  // no operator has recorded its stream
+    record_stream(whole.memory);
+  }
   units()[index]->set_memory({});
   whole.pin.reset();
   whole.memory.reset();
