@@ -164,94 +164,24 @@ TEST_CASE("shards over NCCL gather bfloat16 and step float32", "[gpu]") {
   });
 }
 
-/// Two branches, the second one on a stream of its own. The layers of one
-/// number are in one unit.
-struct BranchesImpl : torch::nn::Module {
-  explicit BranchesImpl(c10::Device device)
-      : side(c10::cuda::getStreamFromPool(false, device.index()).unwrap()) {
-    for (int i = 0; i < 5; ++i) {
-      first->push_back(Linear(80, 80));
-      second->push_back(Linear(80, 80));
-      register_module(c10::str("first", i), first->ptr(i));
-      register_module(c10::str("second", i), second->ptr(i));
-    }
-    fill_with_small_integers(*this);
-    const torch::NoGradGuard no_grad;
-    for (auto& weight : parameters()) {
-      weight.div_(8);  // as above
-    }
-    to(device);
-  }
-  Tensor forward(const Tensor& x) {
-    const auto main = detail::current_stream(x.device());
-    Tensor a = x;
-    Tensor b = x;
-    wait_for(side, main);
-    detail::record_stream(x);
-    for (size_t i = 0; i < first->size(); ++i) {
-      a = torch::tanh(first[i]->as<Linear>()->forward(a));
-      const c10::StreamGuard guard(side);
-      b = torch::tanh(second[i]->as<Linear>()->forward(b));
-    }
-    wait_for(main, side);
-    detail::record_stream(b);
-    return a + b;
-  }
-  static void wait_for(c10::Stream waiter, c10::Stream other) {
-    c10::Event so_far(other.device_type());
-    so_far.record(other);
-    so_far.block(waiter);
-  }
-  c10::Stream side;
-  torch::nn::Sequential first, second;
-};
-TORCH_MODULE(Branches);
-
-TEST_CASE("branches on two streams read the parameters of one unit", "[gpu]") {
-  const bool narrows = GENERATE(false, true);
-  run_on_streams([&](const NcclRank& rank) {
-    const auto dtype = narrows ? torch::kBFloat16 : torch::kFloat;
-    Branches plain(rank.device);
-    Branches net(rank.device);
-    plain->to(dtype);
-    DistributedDataParallel a(
-        plain, DistributedDataParallelOptions().process_group(rank.group));
-    FullyShardedDataParallel b(net,
-                               FullyShardedDataParallelOptions()
-                                   .process_group(rank.group)
-                                   .unit_cap_mb(0.051)
-                                   .param_dtype(dtype)
-                                   .reduce_dtype(dtype));
-    for (int step = 1; step <= 3; ++step) {
-      const auto x = half_of(small_integers({8, 80}, step, 4) * 0.1, rank);
-      const auto gradient_of = [&](auto& model) {
-        const auto input = x.clone().to(dtype).requires_grad_();
-        model->zero_grad();
-        const auto output = model->forward(input);
-        output.sum().backward();
-        return torch::stack({output.detach(), input.grad()});
-      };
-      const auto expected = gradient_of(a);
-      rank.expect(gradient_of(b).equal(expected), c10::str("step ", step));
-      for (const auto& item : b->named_shards()) {
-        const auto parts =
-            all_gather(item.value().grad().clone().flatten(), rank.group);
-        const auto& grad = plain->named_parameters()[item.key()].grad();
-        rank.expect(torch::cat(parts).equal(grad.flatten().to(torch::kFloat)),
-                    c10::str("gradient of ", item.key(), ", step ", step));
-      }
-    }
-  });
+void wait_for(c10::Stream waiter, c10::Stream other) {
+  c10::Event so_far(other.device_type());
+  so_far.record(other);
+  so_far.block(waiter);
 }
 
-/// Parameters of a unit each. `forward` uses those of `uses`, each on its
-/// stream, and makes tensors of the size of each unit on the current stream
-/// meanwhile.
-struct ManyStreamsImpl : torch::nn::Module {
+/// Branches of one parameter each. `forward` uses the weights of `uses` in
+/// order, each on its stream. Meanwhile it makes tensors of the size of units
+/// on the current stream.
+struct BranchesImpl : torch::nn::Module {
   static constexpr int64_t kNumel = 8192;
+  struct Use {
+    size_t weight;
+    c10::Stream stream;
+  };
 
-  explicit ManyStreamsImpl(c10::Device device) {
-    for (int i = 0; i < 4; ++i) {
+  explicit BranchesImpl(c10::Device device) {
+    for (int i = 0; i < 8; ++i) {
       weights.push_back(
           register_parameter(c10::str("w", i), torch::full({kNumel}, i + 1.F)));
     }
@@ -260,19 +190,19 @@ struct ManyStreamsImpl : torch::nn::Module {
   std::vector<Tensor> forward(const Tensor& x) {
     const auto main = detail::current_stream(x.device());
     std::vector<Tensor> outputs;
-    for (const auto& [index, stream] : uses) {
-      BranchesImpl::wait_for(stream, main);
+    for (const auto& [weight, stream] : uses) {
+      wait_for(stream, main);
     }
-    for (const auto& [index, stream] : uses) {
+    for (const auto& [weight, stream] : uses) {
       {
         const c10::StreamGuard guard(stream);
-        outputs.push_back(weights[index] * x);
+        outputs.push_back(weights[weight] * x);
         detail::record_stream(x);
       }
       fill_free_memory();
     }
-    for (const auto& [index, stream] : uses) {
-      BranchesImpl::wait_for(main, stream);
+    for (const auto& [weight, stream] : uses) {
+      wait_for(main, stream);
     }
     for (const auto& output : outputs) {
       detail::record_stream(output);
@@ -283,31 +213,32 @@ struct ManyStreamsImpl : torch::nn::Module {
   void fill_free_memory() {
     const auto options = weights[0].options().requires_grad(false);
     for (const auto dtype : {torch::kBFloat16, torch::kFloat}) {
-      for (const int64_t numel : {kNumel / 2, kNumel, kNumel}) {
-        others.push_back(torch::full({numel}, 7, options.dtype(dtype)));
+      for (const int64_t numel : {kNumel / 2, kNumel, kNumel, 2 * kNumel}) {
+        others.push_back(torch::full({numel}, -1, options.dtype(dtype)));
       }
     }
   }
   bool has_kept_others() {
     for (const auto& other : std::exchange(others, {})) {
-      if (!other.cpu().equal(torch::full_like(other, 7, torch::kCPU))) {
+      if (!other.cpu().equal(torch::full_like(other, -1, torch::kCPU))) {
         return false;
       }
     }
     return true;
   }
   std::vector<Tensor> weights, others;
-  std::vector<std::pair<size_t, c10::Stream>> uses;
+  std::vector<Use> uses;
 };
-TORCH_MODULE(ManyStreams);
+TORCH_MODULE(Branches);
 
-TEST_CASE("memory of gathers and sums outlives them on all streams", "[gpu]") {
+TEST_CASE("branches on two streams gather, read and sum units", "[gpu]") {
   const bool narrows = GENERATE(false, true);
+  const double cap_mb = GENERATE(0.001, 0.06);  // units of 1 or 2 parameters
   run_on_streams([&](const NcclRank& rank) {
-    ManyStreams net(rank.device);
+    Branches net(rank.device);
     auto options = FullyShardedDataParallelOptions()
                        .process_group(rank.group)
-                       .unit_cap_mb(0.001);
+                       .unit_cap_mb(cap_mb);
     if (narrows) {
       options.param_dtype(torch::kBFloat16).reduce_dtype(torch::kFloat);
     } else {
@@ -316,38 +247,41 @@ TEST_CASE("memory of gathers and sums outlives them on all streams", "[gpu]") {
     FullyShardedDataParallel model(net, options);
     const auto main = detail::current_stream(rank.device);
     const auto side = rank.new_stream();
-    net->uses = {{0, main}, {1, side}, {2, main}, {3, side}};
     const auto x =
-        torch::full({ManyStreamsImpl::kNumel},
+        torch::full({BranchesImpl::kNumel},
                     rank.rank + 1,
                     torch::TensorOptions(rank.device)
                         .dtype(narrows ? torch::kBFloat16 : torch::kFloat));
+    for (size_t i = 0; i < net->weights.size(); ++i) {
+      net->uses.push_back({i, i % 2 == 0 ? main : side});
+    }
     for (int step = 1; step <= 4; ++step) {
       model->zero_grad();
       const auto outputs = model->forward(x);
-      BranchesImpl::wait_for(side, main);
+      wait_for(side, main);
       {
         const c10::StreamGuard guard(side);
-        std::vector<Tensor> ones;
-        for (const auto& output : outputs) {
-          ones.push_back(torch::ones_like(output));
+        std::vector<Tensor> gradients;
+        for (size_t i = 0; i < outputs.size(); ++i) {
+          gradients.push_back(torch::full_like(outputs[i], i + 1));
         }
-        torch::autograd::backward(outputs, ones);
+        torch::autograd::backward(outputs, gradients);
         net->fill_free_memory();
       }
       net->fill_free_memory();
-      BranchesImpl::wait_for(main, side);
+      wait_for(main, side);
+      const auto leaves = model->parameters();
       for (size_t i = 0; i < outputs.size(); ++i) {
-        const auto value = static_cast<double>((i + 1) * (rank.rank + 1));
+        const auto weight = net->uses[i].weight;
+        const auto value = static_cast<double>((weight + 1) * (rank.rank + 1));
         rank.expect(outputs[i].cpu().equal(
                         torch::full_like(outputs[i], value, torch::kCPU)),
                     c10::str("output ", i));
+        const auto grad = leaves[weight].grad().clone().cpu();
+        rank.expect(grad.equal(torch::full_like(grad, 1.5 * (i + 1))),
+                    c10::str("gradient ", i));
       }
       rank.expect(net->has_kept_others(), "other tensors");
-      for (const auto& leaf : model->parameters()) {
-        const auto grad = leaf.grad().clone().cpu();
-        rank.expect(grad.equal(torch::full_like(grad, 1.5)), "gradient");
-      }
     }
   });
 }
