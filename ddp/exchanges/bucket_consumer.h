@@ -37,6 +37,11 @@ class BucketConsumer {
   virtual std::vector<PrescribedBucket> prescribe_buckets(
       c10::ArrayRef<NamedParameter> parameters) = 0;
 
+  /// Called before a forward, for each parameter without a gradient of a local
+  /// pass.
+  /// @throws c10::Error if the parameter has a gradient that no pass has left.
+  virtual void check_gradient(size_t parameter) const = 0;
+
   /// Called at the first gradient of a pass.
   virtual void begin_pass() = 0;
 

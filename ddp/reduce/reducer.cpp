@@ -197,6 +197,12 @@ void ReducerImpl::before_forward() {
     return;  // a computation within the pass, such as a checkpoint's
   }
   hooks_->claim();
+  const auto* consumer = reduction_->consumer;
+  for (size_t i = 0; consumer != nullptr && i < buckets().size(); ++i) {
+    if (!hooks_->has_local(i)) {
+      consumer->check_gradient(i);
+    }
+  }
   hooks_->needed_by_graph(true);
   forward_thread_.reset();
   if (!in_backward_pass()) {

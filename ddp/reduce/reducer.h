@@ -145,7 +145,8 @@ class Reducer {
   /// `DistributedDataParallel` calls it in each forward.
   /// @throws c10::Error if a pass has failed or an exception has left one
   ///   before its end, or if the shape, strides, dtype or device of a parameter
-  ///   that trains has changed since the constructor.
+  ///   that trains has changed since the constructor, or as
+  ///   `BucketConsumer::check_gradient`.
   void before_forward();
 
   /// Sets the functions that each reduced pass calls.

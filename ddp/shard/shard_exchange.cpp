@@ -161,6 +161,11 @@ void ShardExchange::abandon() noexcept {
   sums_.clear();
 }
 
+void ShardExchange::check_gradient(size_t parameter) const {
+  const auto [unit, index] = places_[parameter];
+  unit->check_gradient(index);
+}
+
 void ShardExchange::begin_pass() {
   units_->begin_pass();
 }

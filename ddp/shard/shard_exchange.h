@@ -44,6 +44,7 @@ class ShardExchange : public SharedMemoryAllReduce, public BucketConsumer {
 
   std::vector<PrescribedBucket> prescribe_buckets(
       c10::ArrayRef<NamedParameter> parameters) override;
+  void check_gradient(size_t parameter) const override;
   void begin_pass() override;
   void keep_local(size_t parameter) override;
   void sum_marks(const at::Tensor& marks) override;

@@ -127,6 +127,7 @@ Unit::Unit(ShardedUnits& owner,
                                        leaves_[i].sizes(),
                                        leaves_[i].strides(),
                                        leaves_[i].storage_offset()));
+    tensor.mutable_grad().reset();
     tensor.set_data(over(storage_));
     if (plan.trains) {
       hooks_.push_back(
@@ -263,6 +264,20 @@ void Unit::clear_gradients() {
       grad.reset();
     }
   }
+}
+
+void Unit::check_gradient(size_t parameter) const {
+  const auto& [name, tensor, sparse] = parameters_[parameter];
+  const auto& grad = tensor.grad();
+  TORCH_CHECK(
+      !grad.defined() || watched_storage_of(grad) ==
+                             watched_storage_of(no_gradients_[parameter]),
+      "Expected the gradient of parameter ",
+      name,
+      " of the module to come from backward(), but something has assigned one, "
+      "which the optimizer does not see, because it steps the leaves; reset it "
+      "by model->zero_grad(), and assign this rank's part to the leaf of "
+      "model->named_shards()");
 }
 
 void Unit::keep_local(size_t parameter) {

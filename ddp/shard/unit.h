@@ -30,8 +30,8 @@ class UnitStorage;
 /// not there throws c10::Error from any operator, and from `data_ptr`.
 class Unit {
  public:
-  /// Moves the parameters into the slabs, without their values. The unit is
-  /// writable.
+  /// Moves the parameters into the slabs, without their values, and resets
+  /// their `.grad`. The unit is writable.
   /// @param index  of the unit among its owner's.
   /// @param parameters  of the plan, in its order.
   /// @param slab  of this rank, of one dimension.
@@ -99,6 +99,11 @@ class Unit {
   /// zero_grad() does so at once. Called for all units by the first gradient of
   /// a backward pass.
   void clear_gradients();
+
+  /// @throws c10::Error if the parameter has a `.grad` that is not of
+  ///   `add_gradients`: the optimizer would not see it, and the next averaged
+  ///   pass would add it.
+  void check_gradient(size_t parameter) const;
 
   /// Records that the parameter's `.grad` is the gradient of a local pass. A
   /// leaf without a gradient gets one that throws from any operator, because an

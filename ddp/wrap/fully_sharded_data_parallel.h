@@ -83,8 +83,10 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// backward pass the leaf's `.grad` is the mean over ranks of that part's
   /// gradient. A leaf requires a gradient if its parameter did when the module
   /// was wrapped. Freeze parameters and set hooks on the module's parameters;
-  /// the next forward throws if a leaf alone has them. In a world of one the
-  /// function returns the parameters themselves.
+  /// the next forward throws if a leaf alone has them. A `backward()` whose
+  /// `inputs` are leaves computes nothing, because no gradient flows to a leaf;
+  /// give it the module's parameters. In a world of one the function returns
+  /// the parameters themselves.
   ///
   /// The optimizer must compute each element by itself, as SGD, Adam, AdamW,
   /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS
@@ -221,8 +223,9 @@ class FullyShardedDataParallelImpl : public FullyShardedDataParallelBase {
   /// result, of any type. In shared memory the first forward after a backward
   /// pass waits for the optimizer steps of the other ranks.
   /// @throws c10::Error as the forward of `DistributedDataParallel`, if a rank
-  ///   has left before the end of its step, or if the program has given a
-  ///   parameter other memory.
+  ///   has left before the end of its step, if the program has given a
+  ///   parameter other memory, or if the program has assigned a gradient to a
+  ///   parameter of the module outside of local passes.
   template <typename... Args>
   auto forward(Args&&... args) {
     return call(
@@ -337,7 +340,8 @@ using ShardedBase = std::conditional_t<
 /// never holds the whole module. The parameters of the module keep their
 /// tensors, shapes and strides. Give the optimizer `model->parameters()`, the
 /// leaves: the parts of the parameters that this rank steps. In a world of one
-/// the wrapper adds nothing to the module.
+/// the wrapper adds nothing to the module. Otherwise the constructor resets the
+/// parameters' gradients.
 ///
 /// From the end of a reduced backward pass to the next forward each rank may
 /// change its leaves. During this time the parameters have no memory, and an

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <c10/core/InferenceMode.h>
+#include <torch/autograd.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/serialize.h>
@@ -726,6 +727,39 @@ TEST_CASE("the gradients of the module's own parameters are errors",
     const NoSyncGuard guard(*model);
     model->forward(test::input_of(0, 0)).sum().backward();
     TORCH_CHECK(net->fc1->weight.grad().norm().item<float>() > 0);
+  });
+}
+
+TEST_CASE("a gradient that is assigned to a sharded parameter is an error",
+          "[shard]") {
+  const bool follows_passes = GENERATE(false, true);
+  run(2, [&](const Group& group) {
+    ShardedNet net;
+    net->forward(test::input_of(0, 0)).sum().backward();
+    auto model =
+        test::in_form(form, group, [&] { return Sharded(net, over(group)); });
+    const auto loss = [&] {
+      return model->forward(test::input_of(0, 0)).sum();
+    };
+    const auto& weight = net->fc1->weight;
+    TORCH_CHECK(!weight.grad().defined());
+    if (follows_passes) {
+      {
+        const NoSyncGuard guard(*model);
+        loss().backward();
+      }
+      loss().backward();
+    }
+    const auto grad = torch::autograd::grad({loss()}, {weight}).front();
+    weight.mutable_grad() = grad;
+    expect_error("of the module to come from backward()", loss);
+    model->zero_grad();
+    {
+      const NoSyncGuard guard(*model);
+      loss().backward();
+    }
+    weight.mutable_grad() = grad;  // of a local pass
+    loss().backward();
   });
 }
 
