@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "ddp/shard/operator_watch.h"
@@ -76,6 +77,19 @@ void check_leaf(const at::Tensor& leaf,
               "model->module()->parameters()");
 }
 
+/// Called in a hook of the parameter. Returns false in torch::autograd::grad(),
+/// which calls the hooks, too.
+bool will_accumulate(const at::Tensor& parameter) {
+  using namespace torch::autograd;
+  const auto* nodes = get_current_graph_task_exec_info();
+  if (nodes == nullptr || nodes->empty()) {
+    return true;
+  }
+  const auto node =
+      nodes->find(impl::try_get_grad_accumulator(parameter).get());
+  return node != nodes->end() && node->second.needed_;
+}
+
 }  // namespace
 
 Unit::Unit(ShardedUnits& owner,
@@ -132,8 +146,10 @@ Unit::Unit(ShardedUnits& owner,
     if (plan.trains) {
       hooks_.push_back(
           tensor.register_hook([this, i](const at::Tensor& /*grad*/) {
-            owner_.clear_gradients();
-            drop_local(i);
+            if (will_accumulate(parameters_[i].tensor)) {
+              owner_.clear_gradients();
+              drop_local(i);
+            }
           }));
     }
   }

@@ -867,6 +867,8 @@ TEST_CASE("torch::load over whole parameters is an error", "[shard]") {
 
 TEST_CASE("gradients of shards are reset by the module", "[shard]") {
   const bool is_after_forward = GENERATE(false, true);
+  const bool calls_grad = GENERATE(false, true);  // before or after the reset
+  CAPTURE(is_after_forward, calls_grad);
   run(2, [&](const Group& group) {
     Pair pair(group, Elementwise::sgd);
     for (int step = 0; step < 3; ++step) {
@@ -875,6 +877,10 @@ TEST_CASE("gradients of shards are reset by the module", "[shard]") {
           net->zero_grad();
         }
         const auto loss = pair.loss_of(model, step);
+        if (calls_grad) {
+          torch::autograd::grad(
+              {loss}, {net->fc1->weight}, {}, /*retain_graph=*/true);
+        }
         if (is_after_forward) {
           net->zero_grad();
         }
