@@ -297,6 +297,9 @@ void Unit::check_gradient(size_t parameter) const {
 }
 
 void Unit::keep_local(size_t parameter) {
+  if (!parameters_[parameter].tensor.grad().defined()) {
+    return;  // a function of the graph may leave it undefined
+  }
   at::Tensor& grad = leaves_[parameter].mutable_grad();
   if (!grad.defined()) {
     grad = no_means_[parameter];

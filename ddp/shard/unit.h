@@ -105,9 +105,9 @@ class Unit {
   ///   pass would add it.
   void check_gradient(size_t parameter) const;
 
-  /// Records that the parameter's `.grad` is the gradient of a local pass. A
-  /// leaf without a gradient gets one that throws from any operator, because an
-  /// optimizer's step would leave out the local gradient.
+  /// Records that the parameter's `.grad`, if defined, is the gradient of a
+  /// local pass. A leaf without a gradient gets one that throws from any
+  /// operator, because an optimizer's step would leave out the local gradient.
   void keep_local(size_t parameter);
   /// If the program has reset the gradient of such a parameter, or of its leaf,
   /// resets both. Called before other gradients come.

@@ -803,6 +803,43 @@ TEST_CASE("gradients of local passes are dropped with those of the leaves",
   });
 }
 
+/// Returns 0; its backward returns an undefined gradient.
+struct Silent : torch::autograd::Function<Silent> {
+  static Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                        const Tensor& /*weight*/) {
+    return torch::zeros({});
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*context*/,
+      const torch::autograd::variable_list& /*gradients*/) {
+    return {Tensor()};
+  }
+};
+
+TEST_CASE("a local pass without a gradient keeps the mean of a shard",
+          "[shard]") {
+  run(2, [](const Group& group) {
+    Pair pair(group,
+              Elementwise::sgd,
+              FullyShardedDataParallelOptions().find_unused_parameters(true));
+    const auto run = [&](auto& net, auto& model, auto& optimizer) {
+      pair.loss_of(model, 0).backward();
+      net->uses_spare = false;
+      {
+        const NoSyncGuard guard(*model);
+        (pair.loss_of(model, 1) + Silent::apply(net->spare->weight)).backward();
+      }
+      pair.loss_of(model, 2).backward();
+      optimizer.step();
+    };
+    run(pair.plain, *pair.a, *pair.optimizer_a);
+    run(pair.sharded, *pair.b, *pair.optimizer_b);
+    const WholeParameters whole(**pair.b);
+    Pair::expect_equal(
+        pair.plain->spare->weight, pair.sharded->spare->weight, "a weight");
+  });
+}
+
 TEST_CASE("a step after local passes alone is an error", "[shard]") {
   const auto kind =
       GENERATE(Elementwise::sgd, Elementwise::fused_sgd, Elementwise::adamw);
