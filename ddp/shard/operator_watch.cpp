@@ -48,12 +48,30 @@ void visit_argument(const at::Tensor& tensor,
   }
 }
 
+/// `record_stream` for the memory of a watched tensor. Returns false if the
+/// tensor is not watched.
+bool record_memory(const at::Tensor& tensor, c10::Stream stream) {
+  auto* storage = watched_storage_of(tensor);
+  if (storage == nullptr) {
+    return false;
+  }
+  if (const auto memory = storage->memory(); memory.defined()) {
+    memory.record_stream(stream);
+  }
+  return true;
+}
+
 template <c10::DispatchKey key>
 void on_operator(const c10::OperatorHandle& op,
                  c10::DispatchKeySet keys,
                  torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  if (schema.name() == "aten::record_stream" &&
+      record_memory(arguments[0].toTensor(), arguments[1].toStream())) {
+    torch::jit::drop(*stack, arguments.size());
+    return;
+  }
   Kept kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& value = arguments[i];
@@ -137,6 +155,12 @@ void WatchedStorage::set_memory(const at::Tensor& memory) {
                 [](void* held) { delete static_cast<at::Tensor*>(held); },
                 memory.device())
           : at::DataPtr(nullptr, device()));
+}
+
+at::Tensor WatchedStorage::memory() {
+  const auto* held =
+      static_cast<at::Tensor*>(_mutable_data_ptr_no_checks().get_context());
+  return held == nullptr ? at::Tensor() : *held;
 }
 
 bool reads_values(const c10::FunctionSchema& op) {

@@ -20,6 +20,8 @@ class WatchedStorage : public c10::StorageImpl {
 
   /// @param memory  is kept; if undefined, access throws.
   void set_memory(const at::Tensor& memory);
+  /// Returns the tensor of the last `set_memory`.
+  at::Tensor memory();
 
   /// Called before an operator runs that has a tensor of this memory as an
   /// argument. Throws if the operator must not run. The result is kept until
@@ -46,7 +48,8 @@ WatchedStorage* watched_storage_of(const at::Tensor& tensor);
 /// Lets operators call `WatchedStorage::before_operator`: takes a dispatch key
 /// above autograd and autocast that LibTorch leaves to others, for the rest of
 /// the process. A tensor is watched if its storage is a `WatchedStorage` and
-/// its key set has this key; so are its views.
+/// its key set has this key; so are its views. `record_stream` of such a tensor
+/// applies to `WatchedStorage::memory()`, which the allocator knows.
 /// @throws c10::Error if other libraries have taken all these keys.
 c10::DispatchKey watch_operators();
 

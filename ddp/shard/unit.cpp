@@ -13,6 +13,7 @@
 #include "ddp/shard/operator_watch.h"
 #include "ddp/shard/sharded_units.h"
 #include "ddp/shard/unit_memory.h"
+#include "ddp/tensors/streams.h"
 
 namespace ddp::detail {
 namespace {
@@ -216,6 +217,7 @@ void Unit::keep_private() {
                   : at::where(slab_.to(dtype_) == mine,
                               slab_,
                               mine.to(slab_.scalar_type())));
+  record_stream(private_);  // another stream may have allocated it
 }
 
 const at::Tensor& Unit::new_gradients() {
@@ -224,8 +226,9 @@ const at::Tensor& Unit::new_gradients() {
     for (const auto& unit : owner_.units()) {
       unit->renew_gradients();
     }
-  } else if (gradients_.storage().use_count() > 1) {
-    renew_gradients();  // the program holds the last pass's gradients
+  } else if (!gradients_.is_cpu() || gradients_.storage().use_count() > 1) {
+    // The program, or a stream, may still read the last pass's gradients.
+    renew_gradients();
   }
   return gradients_;
 }
@@ -244,6 +247,8 @@ void Unit::renew_gradients() {
 void Unit::add_gradients(const std::vector<bool>& is_kept) {
   const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       gradients_.storage().unsafeGetStorageImpl());
+  // Another stream may have allocated them.
+  record_stream(watched_storage_of(gradients_)->memory());
   is_cleared_ = false;
   forget_local();
   for (size_t i = 0; i < leaves_.size(); ++i) {

@@ -209,6 +209,12 @@ struct BranchesImpl : torch::nn::Module {
     }
     return outputs;
   }
+  void use_all(c10::Stream stream) {
+    uses.clear();
+    for (size_t i = 0; i < weights.size(); ++i) {
+      uses.push_back({i, stream});
+    }
+  }
   /// Writes to memory that the current stream may use again.
   void fill_free_memory() {
     const auto options = weights[0].options().requires_grad(false);
@@ -282,6 +288,114 @@ TEST_CASE("branches on two streams gather, read and sum units", "[gpu]") {
                     c10::str("gradient ", i));
       }
       rank.expect(net->has_kept_others(), "other tensors");
+    }
+  });
+}
+
+FullyShardedDataParallelOptions small_units(const NcclRank& rank) {
+  return FullyShardedDataParallelOptions()
+      .process_group(rank.group)
+      .unit_cap_mb(0.001);
+}
+
+TEST_CASE("another stream reads gradients and leaves that are released",
+          "[gpu]") {
+  run_on_streams([&](const NcclRank& rank) {
+    Branches net(rank.device);
+    const auto main = detail::current_stream(rank.device);
+    const auto side = rank.new_stream();
+    net->use_all(main);
+    std::vector<Tensor> gradients, leaves;
+    const auto copy_to = [&](std::vector<Tensor>& copies, Tensor tensor) {
+      const c10::StreamGuard guard(side);
+      copies.push_back(tensor.detach().clone());
+      tensor.record_stream(side);
+    };
+    {
+      FullyShardedDataParallel model(net, small_units(rank));
+      for (int step = 1; step <= 3; ++step) {
+        model->zero_grad();
+        const auto x = torch::full({BranchesImpl::kNumel},
+                                   step * (rank.rank + 1),
+                                   torch::TensorOptions(rank.device));
+        torch::stack(model->forward(x)).sum().backward();
+        wait_for(side, main);
+        for (const auto& leaf : model->parameters()) {
+          copy_to(gradients, leaf.grad());
+        }
+      }
+      for (const auto& leaf : model->parameters()) {
+        copy_to(leaves, leaf);
+      }
+    }
+    net->fill_free_memory();
+    const c10::StreamGuard guard(side);
+    const auto expect_value = [&](const Tensor& tensor, double value) {
+      rank.expect(
+          tensor.cpu().equal(torch::full_like(tensor, value, torch::kCPU)),
+          c10::str("a tensor of ", value));
+    };
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      expect_value(gradients[i],
+                   1.5 * static_cast<double>(i / leaves.size() + 1));
+    }
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      expect_value(leaves[i], static_cast<double>(i + 1));
+    }
+  });
+}
+
+TEST_CASE("gradients and whole parameters come from another stream", "[gpu]") {
+  run_on_streams([&](const NcclRank& rank) {
+    Branches net(rank.device);
+    FullyShardedDataParallel model(net, small_units(rank));
+    const auto main = detail::current_stream(rank.device);
+    const auto side = rank.new_stream();
+    const auto x = torch::full({BranchesImpl::kNumel},
+                               rank.rank + 1,
+                               torch::TensorOptions(rank.device));
+    const auto pass = [&](c10::Stream stream) {
+      Tensor loss;
+      {
+        const c10::StreamGuard guard(stream);
+        net->use_all(stream);
+        loss = torch::stack(model->forward(x)).sum();
+      }
+      loss.backward();
+    };
+    // The work of `side` runs now, that of `main` perhaps later.
+    const auto fill_memory_of_side = [&] {
+      const c10::StreamGuard guard(side);
+      net->fill_free_memory();
+      rank.expect(net->has_kept_others(), "other tensors");
+    };
+    wait_for(side, main);
+    {
+      const NoSyncGuard local(*model);
+      pass(side);
+    }
+    pass(main);
+    fill_memory_of_side();
+    for (const auto& leaf : model->parameters()) {
+      const auto grad = leaf.grad().clone().cpu();
+      rank.expect(grad.equal(torch::full_like(grad, 3)), "gradient");
+    }
+
+    wait_for(side, main);
+    std::optional<WholeParameters> whole;
+    {
+      const c10::StreamGuard guard(side);
+      whole.emplace(*model);
+    }
+    wait_for(main, side);
+    whole.reset();
+    fill_memory_of_side();
+    const auto leaves = model->parameters();
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      const auto leaf = leaves[i].detach().clone().cpu();
+      rank.expect(
+          leaf.equal(torch::full_like(leaf, static_cast<double>(i + 1))),
+          c10::str("leaf ", i));
     }
   });
 }

@@ -204,10 +204,8 @@ class DeviceBucket : public DenseBucket {
   /// Gradients may come on several streams. The copy runs on the last one, the
   /// exchange on the stream that starts it.
   void join_streams() override {
-    const auto current = current_stream(stream_.device());
-    has_several_ = has_several_ || current != stream_;
     join_stream(stream_);
-    stream_ = current;
+    stream_ = current_stream(stream_.device());
   }
 
  private:
@@ -231,17 +229,14 @@ class DeviceBucket : public DenseBucket {
     if (!contents.empty()) {
       at::_foreach_copy_(contents, grads);
     }
-    if (has_several_) {
-      // The last references may be gone now, while their streams continue.
-      std::for_each(grads.begin(), grads.end(), record_stream);
-    }
+    // The last references may be gone now, while their streams continue.
+    std::for_each(grads.begin(), grads.end(), record_stream);
     payload().mul_(scaled.factor());
   }
 
   // Stream of the latest gradient or, before the first one, of the allocation:
   // work that it has queued may write to the memory.
   c10::Stream stream_;
-  bool has_several_ = false;  // gradients have come on more than one stream
 };
 
 int64_t numel_of(const std::vector<Slot*>& members) {
