@@ -50,11 +50,11 @@ double fit_line() {
 void run_rank(const Options& options, int local_rank) {
   samples::init_process_group(options.device);
   ddp::seed_everything(0);
+  const double slope = fit_line();
   TORCH_CHECK(local_rank != options.fail_rank,
               "it fails because --fail-rank=",
               local_rank,
               " says so");
-  const double slope = fit_line();
   samples::print(
       samples::format("rank %d of %d, process %d of parent %d: slope %.4f",
                       ddp::rank(),
