@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 
@@ -53,13 +54,21 @@ Net make_net(Device device) {
 
 /// Returns the counts of the process in `kSteps` steps of all ranks that call
 /// `meet`, after some warm-up steps.
+/// @param local_pass  accumulates gradients before the pass of each step
 template <typename Model, typename Meet>
-Counts counts_of(Model& model, Device device, const Meet& meet) {
+Counts counts_of(
+    Model& model,
+    Device device,
+    const Meet& meet,
+    const std::function<void(const torch::Tensor& rows)>& local_pass = {}) {
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   const auto rows = torch::ones({12, 32}, device);
   const auto train = [&](uint64_t steps) {
     for (uint64_t step = 0; step < steps; ++step) {
       optimizer.zero_grad();
+      if (local_pass) {
+        local_pass(rows);
+      }
       model->forward(rows).sum().backward();
       optimizer.step();
     }
@@ -150,6 +159,36 @@ TEST_CASE("GPU operations of a step over NCCL", "[gpu][stand-in]") {
   CHECK(wrapped.copies() == wrapped.copies_on_device);
   CHECK(wrapped.event_records == 3 * wrapped.all_reduces);
   CHECK(wrapped.event_queries == 0);
+}
+
+// The program holds none of these gradients.
+TEST_CASE("an average of accumulated gradients is not copied",
+          "[gpu][stand-in]") {
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  Counts plain;
+  Counts wrapped;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto alone = make_net(rank.device);
+    const auto without = counts_of(
+        alone, rank.device, rank.meet, [&](const torch::Tensor& rows) {
+          alone->forward(rows).sum().backward();
+        });
+    auto net = make_net(rank.device);
+    DistributedDataParallel model(net, a_bucket_a_layer(rank));
+    const auto with = counts_of(
+        model, rank.device, rank.meet, [&](const torch::Tensor& rows) {
+          const NoSyncGuard local(*model);
+          model->forward(rows).sum().backward();
+        });
+    if (rank.rank == 0) {
+      plain = without;
+      wrapped = with;
+    }
+  });
+  const uint64_t passes = 2 * kSteps;  // of both ranks, that average
+  CHECK(wrapped.kernels == plain.kernels + 2 * passes * kLayers);
+  CHECK(wrapped.copies_on_device == passes);  // this rank's vote
 }
 
 TEST_CASE("marks beside the buckets follow the stream of the passes",

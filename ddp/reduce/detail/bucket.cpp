@@ -222,15 +222,18 @@ class DeviceBucket : public DenseBucket {
         contents.push_back(slot->content);
         grads.push_back(grad);
       }
-      if (slot->state == GradState::arrived) {
-        hand_over(*slot, grad);
-      }
     }
     if (!contents.empty()) {
       at::_foreach_copy_(contents, grads);
     }
     // The last references may be gone now, while their streams continue.
     std::for_each(grads.begin(), grads.end(), record_stream);
+    grads.clear();  // `hand_over` asks whether the program holds a gradient
+    for (Slot* slot : members()) {
+      if (slot->state == GradState::arrived) {
+        hand_over(*slot, slot->parameter.tensor.mutable_grad());
+      }
+    }
     payload().mul_(scaled.factor());
   }
 
