@@ -363,9 +363,12 @@ TEST_CASE("gradients and whole parameters come from another stream", "[gpu]") {
       }
       loss.backward();
     };
-    // The work of `side` runs now, that of `main` perhaps later.
+    // The work of `side` runs now, that of `main` perhaps later. So `side` must
+    // not read the tensors that passes on `main` have filled.
+    std::vector<std::vector<Tensor>> of_passes;
     const auto fill_memory_of_side = [&] {
       const c10::StreamGuard guard(side);
+      of_passes.push_back(std::exchange(net->others, {}));
       net->fill_free_memory();
       rank.expect(net->has_kept_others(), "other tensors");
     };
