@@ -15,7 +15,11 @@ MODELS = {"mlp": "8 x Linear(1024), batch 32",
           "transformer": "6 x TransformerEncoderLayer(256), batch 16 x 64 words"}
 # Steps per block.
 STEPS = {"mlp": 8, "transformer": 1}
-OPTIMIZERS = {"libtorch_adamw": "LibTorch's AdamW", "adamw": "FusedAdamW"}
+# Arms: DistributedDataParallel and FullyShardedDataParallel.
+PAIRS = {"LibTorch's AdamW": ("ours_libtorch_adamw", "sharded_libtorch_adamw"),
+         "FusedAdamW": ("ours_adamw", "sharded_adamw")}
+WHOLE = {"FusedAdamW, `reshard_after_forward(false)`":
+             ("ours_adamw", "sharded_whole_adamw")}
 COUNTS = 2, 4
 WAYS = {"shared memory": {}, "Gloo": {"DDP_SHARED_MEMORY": "0"}}
 # Large tensors fragment glibc's heap, in each run to another degree. With a fixed
@@ -29,15 +33,13 @@ MEMORY_RUNS = 5
 def step_rows(build, model, count, way, rounds):
     ranks = Ranks([f"{build}/bench_steps", model], count,
                   variables=[WAYS[way]] * count)
-    times = measure({f"{wrapper}_{optimizer}": (ranks, f"{wrapper}_{optimizer}")
-                     for optimizer in OPTIMIZERS
-                     for wrapper in ("ours", "sharded")}, rounds, STEPS[model])
-    for optimizer, title in OPTIMIZERS.items():
-        ours, sharded = (times[f"{wrapper}_{optimizer}"]
-                         for wrapper in ("ours", "sharded"))
-        yield [MODELS[model], title, way, count, format_time(ours),
-               format_time(sharded),
-               format_ratio(sharded, ours)]
+    pairs = PAIRS | (WHOLE if way == "Gloo" else {})
+    times = measure({arm: (ranks, arm) for pair in pairs.values()
+                     for arm in pair}, rounds, STEPS[model])
+    for title, (ours, sharded) in pairs.items():
+        yield [MODELS[model], title, way, count, format_time(times[ours]),
+               format_time(times[sharded]),
+               format_ratio(times[sharded], times[ours])]
 
 
 def fsdp_rows(build, count, rounds):
