@@ -257,12 +257,14 @@ TEST_CASE("branches on two streams gather, read and sum units", "[gpu]") {
         torch::full({BranchesImpl::kNumel},
                     rank.rank + 1,
                     torch::TensorOptions(rank.device)
-                        .dtype(narrows ? torch::kBFloat16 : torch::kFloat));
+                        .dtype(narrows ? torch::kBFloat16 : torch::kFloat)
+                        .requires_grad(true));
     for (size_t i = 0; i < net->weights.size(); ++i) {
       net->uses.push_back({i, i % 2 == 0 ? main : side});
     }
     for (int step = 1; step <= 4; ++step) {
       model->zero_grad();
+      x.mutable_grad().reset();
       const auto outputs = model->forward(x);
       wait_for(side, main);
       {
@@ -276,6 +278,9 @@ TEST_CASE("branches on two streams gather, read and sum units", "[gpu]") {
       }
       net->fill_free_memory();
       wait_for(main, side);
+      // The backward pass reads the parameters, too: 1 * 1 + ... + 8 * 8.
+      rank.expect(x.grad().cpu().equal(torch::full_like(x, 204, torch::kCPU)),
+                  "gradient of the input");
       const auto leaves = model->parameters();
       for (size_t i = 0; i < outputs.size(); ++i) {
         const auto weight = net->uses[i].weight;
