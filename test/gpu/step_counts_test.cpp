@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 
 #include <c10/core/StreamGuard.h>
 #include <torch/cuda.h>
@@ -106,6 +108,19 @@ using test::NcclRank;
 using test::run_nccl_ranks;
 using Options = DistributedDataParallelOptions;
 
+/// Runs two ranks and returns rank 0's result.
+template <typename Measure>
+auto on_rank_0(const Measure& measure) {
+  std::invoke_result_t<Measure, const NcclRank&> result;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto mine = measure(rank);
+    if (rank.rank == 0) {
+      result = std::move(mine);
+    }
+  });
+  return result;
+}
+
 /// Returns options with one bucket per layer.
 Options a_bucket_a_layer(const NcclRank& rank) {
   const double cap = (32 * 32 + 32) * 4 / 1024. / 1024;
@@ -120,9 +135,7 @@ TEST_CASE("GPU operations of a step over NCCL", "[gpu][stand-in]") {
   const bool finds_unused = GENERATE(false, true);
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
-  Counts plain;
-  Counts wrapped;
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
+  const auto [plain, wrapped] = on_rank_0([&](const NcclRank& rank) {
     auto alone = make_net(rank.device);
     const auto without = counts_of(alone, rank.device, rank.meet);
     auto net = make_net(rank.device);
@@ -131,10 +144,7 @@ TEST_CASE("GPU operations of a step over NCCL", "[gpu][stand-in]") {
                                       .gradient_as_bucket_view(as_view)
                                       .find_unused_parameters(finds_unused));
     const auto with = counts_of(model, rank.device, rank.meet);
-    if (rank.rank == 0) {
-      plain = without;
-      wrapped = with;
-    }
+    return std::pair(without, with);
   });
   CHECK(plain.host_synchronizes() == 0);
   CHECK(plain.nccl_calls() == 0);
@@ -166,9 +176,7 @@ TEST_CASE("an average of accumulated gradients is not copied",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
-  Counts plain;
-  Counts wrapped;
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
+  const auto [plain, wrapped] = on_rank_0([&](const NcclRank& rank) {
     auto alone = make_net(rank.device);
     const auto without = counts_of(
         alone, rank.device, rank.meet, [&](const torch::Tensor& rows) {
@@ -181,10 +189,7 @@ TEST_CASE("an average of accumulated gradients is not copied",
           const NoSyncGuard local(*model);
           model->forward(rows).sum().backward();
         });
-    if (rank.rank == 0) {
-      plain = without;
-      wrapped = with;
-    }
+    return std::pair(without, with);
   });
   const uint64_t passes = 2 * kSteps;  // of both ranks, that average
   CHECK(wrapped.kernels == plain.kernels + 2 * passes * kLayers);
@@ -195,18 +200,14 @@ TEST_CASE("marks beside the buckets follow the stream of the passes",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
-  Counts counts;
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
+  const auto counts = on_rank_0([&](const NcclRank& rank) {
     auto net = make_net(rank.device);
     DistributedDataParallel model(
         net,
         a_bucket_a_layer(rank).exchange(
             std::make_shared<CastExchange>(rank.group, torch::kBFloat16)));
     const c10::StreamGuard other(rank.new_stream());
-    const auto with = counts_of(model, rank.device, rank.meet);
-    if (rank.rank == 0) {
-      counts = with;
-    }
+    return counts_of(model, rank.device, rank.meet);
   });
   const uint64_t passes = 2 * kSteps;  // of both ranks
   CHECK(counts.all_reduces == passes * (kLayers + 1));
@@ -264,18 +265,13 @@ TEST_CASE("a step asks no more of the GPU than c10d::Reducer's",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
-  Counts ours;
-  Counts theirs;
-  run_nccl_ranks(2, [&](const NcclRank& rank) {
+  const auto [ours, theirs] = on_rank_0([&](const NcclRank& rank) {
     auto net = make_net(rank.device);
     DistributedDataParallel model(net, a_bucket_a_layer(rank));
     const auto mine = counts_of(model, rank.device, rank.meet);
     C10dModel other(make_net(rank.device), rank, (32 * 32 + 32) * 4);
     const auto others = counts_of(other, rank.device, rank.meet);
-    if (rank.rank == 0) {
-      ours = mine;
-      theirs = others;
-    }
+    return std::pair(mine, others);
   });
   CHECK(ours.nccl_calls() == theirs.nccl_calls());
   CHECK(ours.kernels <= theirs.kernels);
