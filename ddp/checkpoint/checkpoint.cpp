@@ -7,6 +7,7 @@
 #include "ddp/base/atomic_folder.h"
 #include "ddp/checkpoint/detail/adapters.h"
 #include "ddp/checkpoint/detail/communicator.h"
+#include "ddp/checkpoint/detail/safetensors.h"
 #include "ddp/checkpoint/detail/sharded_folder.h"
 #include "ddp/checkpoint/pickle/deferred_tensor.h"
 #include "ddp/checkpoint/pickle/python_value.h"

@@ -20,7 +20,6 @@ namespace {
 constexpr const char* kCutOff =
     "it is cut off, damaged, or not a file of safetensors";
 constexpr const char* kMetadata = "__metadata__";
-constexpr const char* kSave = "save_id";
 constexpr const char* kShardingInfo = "DCP_SHARDING_INFO";
 constexpr const char* kSavedOffsets = "saved_offsets";
 constexpr const char* kDataOffsets = "data_offsets";
@@ -133,7 +132,7 @@ void write_safetensors(const std::string& path, SafetensorsFile content) {
     sharding[piece.name] = {{kSavedOffsets, piece.offsets}};
   }
   header[kMetadata] = {{kShardingInfo, sharding.dump()},
-                       {kSave, content.save_id},
+                       {kSaveId, content.save_id},
                        {"DCP_VERSION", "1.0"},
                        {"format", "pt"}};
   auto text = header.dump();
@@ -169,7 +168,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
     if (const auto info = metadata->find(kShardingInfo)) {
       sharding = JsonValue::parse(info->text(), kShardingInfo);
     }
-    if (const auto save_id = metadata->find(kSave)) {
+    if (const auto save_id = metadata->find(kSaveId)) {
       content.save_id = save_id->text();
     }
   }

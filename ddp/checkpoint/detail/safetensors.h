@@ -9,6 +9,11 @@
 // PyTorch's HuggingFaceStorageWriter says which part of a tensor is in a file.
 namespace ddp::detail {
 
+/// Name of the entry of `SafetensorsFile::save_id`, and of an equal one in a
+/// folder's training.pt. A copy that was made during a save may have files of
+/// two saves.
+inline constexpr const char* kSaveId = "save_id";
+
 /// The content of a file.
 struct SafetensorsFile {
   std::vector<TensorPiece> pieces;

@@ -27,7 +27,7 @@ namespace {
 using c10::IValue;
 using Dict = c10::Dict<IValue, IValue>;
 using Pieces = std::vector<TensorPiece>;
-using Saved = std::map<std::string, Pieces>;  // by the name of the tensor
+using Saved = std::map<std::string, Pieces>;  // by the tensor's name
 
 constexpr const char* kRest = "training.pt";
 constexpr const char* kRank = "rank-";
@@ -40,7 +40,8 @@ bool is_own(const std::string& name) {
   return name == kRest || name.ends_with(kSuffix) || name.ends_with(".tmp");
 }
 
-/// "-of-6.safetensors", the end of a name in a folder of 6 such files.
+/// Returns the end of each file's name in a folder of `files` such files, for
+/// 6 files "-of-6.safetensors".
 std::string end_of_name(int64_t files) {
   return c10::str(kOf, files, kSuffix);
 }

@@ -15,10 +15,6 @@
 // one more file, which torch.load reads.
 namespace ddp::detail {
 
-/// Name of the entry of a folder's training.pt that each other file has, too:
-/// a copy that was made during a save may have files of two saves.
-inline constexpr const char* kSaveId = "save_id";
-
 /// Writes a checkpoint; see `Checkpoint::save_sharded`. Collective.
 /// @param value  of the file. DeferredTensors have parts.
 /// @throws c10::Error on all ranks; the previous folder is then unchanged.
