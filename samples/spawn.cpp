@@ -31,7 +31,7 @@ struct Options {
 };
 
 // Returns the slope of the line through all ranks' points.
-double fit_line() {
+double fit_line(bool fails) {
   const auto device = ddp::local_device();
   torch::nn::Linear line(1, 1);
   line->to(device);
@@ -39,6 +39,10 @@ double fit_line() {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   const auto x = torch::rand({32, 1}).to(device) * 2 - 1;
   for (int step = 0; step < kSteps; ++step) {
+    TORCH_CHECK(!fails || step < kSteps / 2,
+                "it fails because --fail-rank=",
+                ddp::rank(),
+                " says so");
     optimizer.zero_grad();
     torch::mse_loss(model->forward(x), kSlope * x).backward();
     optimizer.step();
@@ -50,11 +54,7 @@ double fit_line() {
 void run_rank(const Options& options, int local_rank) {
   samples::init_process_group(options.device);
   ddp::seed_everything(0);
-  const double slope = fit_line();
-  TORCH_CHECK(local_rank != options.fail_rank,
-              "it fails because --fail-rank=",
-              local_rank,
-              " says so");
+  const double slope = fit_line(local_rank == options.fail_rank);
   samples::print(
       samples::format("rank %d of %d, process %d of parent %d: slope %.4f",
                       ddp::rank(),
