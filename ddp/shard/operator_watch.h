@@ -48,8 +48,9 @@ WatchedStorage* watched_storage_of(const at::Tensor& tensor);
 /// Lets operators call `WatchedStorage::before_operator`: takes a dispatch key
 /// above autograd and autocast that LibTorch leaves to others, for the rest of
 /// the process. A tensor is watched if its storage is a `WatchedStorage` and
-/// its key set has this key; so are its views. `record_stream` of such a tensor
-/// applies to `WatchedStorage::memory()`, which the allocator knows.
+/// its key set has this key; so are its views. For such a tensor
+/// `at::Tensor::record_stream` records the stream for `WatchedStorage::memory`,
+/// because the allocator knows only this tensor.
 /// @throws c10::Error if other libraries have taken all these keys.
 c10::DispatchKey watch_operators();
 

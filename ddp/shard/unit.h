@@ -109,8 +109,8 @@ class Unit {
   /// local pass. A leaf without a gradient gets one that throws from any
   /// operator, because an optimizer's step would leave out the local gradient.
   void keep_local(size_t parameter);
-  /// If the program has reset the gradient of such a parameter, or of its leaf,
-  /// resets both. Called before other gradients come.
+  /// Resets the gradients of such a parameter and of its leaf if the program
+  /// has reset one of them. Called before other gradients come.
   /// @throws c10::Error if the program has changed the leaf's gradient in place
   ///   since the local pass.
   void drop_local();

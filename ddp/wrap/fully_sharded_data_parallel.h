@@ -83,10 +83,10 @@ class FullyShardedDataParallelBase : public DistributedDataParallelBase {
   /// backward pass the leaf's `.grad` is the mean over ranks of that part's
   /// gradient. A leaf requires a gradient if its parameter did when the module
   /// was wrapped. Freeze parameters and set hooks on the module's parameters;
-  /// the next forward throws if a leaf alone has them. A `backward()` whose
-  /// `inputs` are leaves computes nothing, because no gradient flows to a leaf;
-  /// give it the module's parameters. In a world of one the function returns
-  /// the parameters themselves.
+  /// the next forward throws if a leaf alone has them. No
+  /// gradient flows to a leaf: a `backward()` with leaves as its `inputs`
+  /// computes nothing. Name the module's parameters instead. In a world of one
+  /// the function returns the parameters themselves.
   ///
   /// The optimizer must compute each element by itself, as SGD, Adam, AdamW,
   /// RMSprop, Adagrad and the fused optimizers of this library do. LBFGS

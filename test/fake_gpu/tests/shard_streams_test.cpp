@@ -73,7 +73,7 @@ bool accumulates() {
   pass(main, 1);  // in later passes the sums of most units end during the pass
   model->zero_grad();
   // The units' hooks allocate the gradients on the pass's stream, and `main`
-  // adds them. The third pass frees those of the second one.
+  // adds them. The third pass frees the gradients of the second one.
   pass(first, 1);
   pass(first, 2);
   pass(second, 3);
